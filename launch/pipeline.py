@@ -25,6 +25,7 @@ from runtime.executable import Executable
 from runtime.fusion.attention.attention_fusion import AttentionFusion
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.fusion.while_loop_fusion import WhileLoopFusion
+from runtime.layout.convolution_canonicalization import ConvolutionCanonicalization
 from runtime.layout.layout_assignment import LAYOUT
 from spmd.analysis.group_members import require_every_device
 from spmd.analysis.static_shapes import require_values
@@ -52,6 +53,8 @@ _LEGALIZE_ALL_ELSE = replace(
 
 #: Pipeline for GPUs, whose kernels hold the blocks of score matrices; before loops and layouts are final.
 ATTENTION = Pipeline("attention", (AttentionFusion(),))
+#: Pipeline for GPUs, whose library takes filters in one order; before layouts are chosen.
+CONVOLUTIONS = Pipeline("convolutions", (ConvolutionCanonicalization(),))
 
 
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
@@ -61,15 +64,17 @@ def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
         *collective_pipelines.on_optimized(options),
         Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),
-        *_attention(options),
+        *_for_gpu(options),
         Pipeline("annotation", ANNOTATION),
         Pipeline("layout", LAYOUT),
     )
 
 
-def _attention(options: CompileOptions) -> tuple[Pipeline, ...]:
-    wanted = options.fusion and options.attention_fusion and options.machine.is_gpu
-    return (ATTENTION,) if wanted else ()
+def _for_gpu(options: CompileOptions) -> tuple[Pipeline, ...]:
+    if not options.machine.is_gpu:
+        return ()
+    fuses_attention = options.fusion and options.attention_fusion
+    return (ATTENTION, CONVOLUTIONS) if fuses_attention else (CONVOLUTIONS,)
 
 
 #: On the schedule, so that memory is known: instructions become kernels.

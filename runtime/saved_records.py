@@ -35,6 +35,7 @@ MODULES = frozenset(
         "runtime.buffers.types",
         "runtime.program.blocks",
         "runtime.program.records.convolution",
+        "runtime.program.records.convolution_call",
         "runtime.program.records.copy",
         "runtime.program.records.dot",
         "runtime.program.records.fft",

@@ -83,7 +83,7 @@ class Counts:
                     if isinstance(stage, KernelStage):
                         self.kernels += times * len(stage.launches)
                         moved = (*stage.operands, *stage.results)
-                        self.bytes += times * sum(place.view.byte_size for place in moved)
+                        self.bytes += times * sum(place.view.stored_bytes for place in moved)
                     else:
                         self.calls += times
             elif isinstance(command, HostedCommand):
@@ -92,9 +92,13 @@ class Counts:
 
 
 def touched_bytes(command: GeneratedKernelCommand) -> int:
-    """Return the bytes that a kernel reads and writes: of an array that it gathers from, as many as it gathers."""
+    """Return the bytes that a kernel reads and writes: of an array that it gathers from, as many as it gathers.
+
+    An element that a broadcast repeats counts once.
+    """
     read, written = (
-        [array.view.byte_size for array in arrays] for arrays in (command.operands, command.results)
+        [array.view.stored_bytes for array in arrays]
+        for arrays in (command.operands, command.results)
     )
     if isinstance(command.kernel, GatherKernel):
         array = command.kernel.windows.array

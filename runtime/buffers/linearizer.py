@@ -21,6 +21,8 @@ from runtime.buffers.program import (
 )
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.lowering import LOWERINGS, result_order
+from runtime.program.strides import StridedView
+from spmd.analysis.library_convolutions import is_library_convolution
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
@@ -46,11 +48,15 @@ class Linearizer:
     """State of one traversal of a module.
 
     values: all values so far. starts: ops of the start instructions so far. position: next unused position.
+    shared_copies: copies of parameters that other ops may read, too, by the source, the order and the region.
     """
 
     values: list[Value] = field(default_factory=list)
     starts: dict[HloInstruction, ScheduledOp] = field(default_factory=dict)
     position: int = 0
+    shared_copies: dict[tuple[Value, StridedView, tuple[int, ...], Region], ValueView] = field(
+        default_factory=dict
+    )
 
     # ---- positions, values, reads
     def next_position(self) -> int:
@@ -198,9 +204,19 @@ class Linearizer:
         order: tuple[int, ...],
         region: Region,
     ) -> ValueView:
-        """Add a copy of operand ``operand`` in dimension order ``order``, in the same memory space."""
+        """Return a copy of operand ``operand`` in dimension order ``order``, in the same memory space.
+
+        A parameter that convolutions for a GPU's library read is copied once: a filter for the convolution and for its
+        gradient.
+        """
+        key = (view.value, view.view, order, region)
+        if key in self.shared_copies and is_library_convolution(instruction):
+            return self.shared_copies[key]
         name = f"{instruction.name}.operand{operand}"
-        return self.lay_out(instruction, name, view, order, region, view.value.memory_space)
+        copy = self.lay_out(instruction, name, view, order, region, view.value.memory_space)
+        if view.value.parameter is not None and is_library_convolution(instruction):
+            self.shared_copies[key] = copy
+        return copy
 
     def in_space(
         self,

@@ -17,6 +17,7 @@ from runtime.emit.reference import parentless
 from runtime.fusion.indexed.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
+from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
@@ -37,6 +38,10 @@ def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thu
         return emit_product(fusion, plan, arrays, device)
     if isinstance(plan, SlicedProduct):
         return emit_sliced(fusion, plan, arrays, device)
+    if isinstance(plan, ConvolutionFusion):
+        from runtime.emit import convolution_fusion  # loads all kinds of convolutions
+
+        return convolution_fusion.emit_convolution_fusion(fusion, plan, arrays)
     if isinstance(plan, IndexFusion):
         return gather_scatter.emit_indexed(fusion, fusion.to_apply.root, plan, arrays, device)
     kernel = kernel_of(plan, arrays.operands)
@@ -47,7 +52,7 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     """Return the operands that must be copied first, as {operand: dimension order, slowest first}.
 
     An operand is copied to row-major order if the kernel cannot read it by strides, for example through a reshape of a
-    transposed array, and a factor of a product to the order that BLAS requires.
+    transposed array, and a factor of a product or convolution to the order that their kernels require.
     """
     if is_attention(fusion):
         return {}
@@ -58,6 +63,11 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
     if isinstance(plan, ProductFusion):
         orders = product_layouts(fusion, plan.factors, views)
         views, plan = (*views, product_view(fusion)), plan.epilogue
+    if isinstance(plan, ConvolutionFusion):
+        from runtime.emit import convolution_fusion
+
+        orders = convolution_fusion.convolution_layouts(fusion, plan, views)
+        views, plan = (*views, convolution_fusion.convolution_view(fusion)), plan.epilogue
     unread = {
         leaf.number
         for leaf in operand_leaves(plan)
@@ -91,11 +101,13 @@ def writes(fusion: HloInstruction, order: Order) -> bool:
 def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
     """Return the shapes of the scratch arrays: those of the product, then those of the rows.
 
-    A product for a library has none. A CPU that runs it allocates its own.
+    A product or convolution for a library has none. A CPU that runs it allocates its own.
     """
     if is_attention(fusion):
         return ()
     plan = cached_plan(fusion).plan
+    if isinstance(plan, ConvolutionFusion):
+        return ()
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)
     if isinstance(plan, IndexFusion):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from runtime.fusion.element_operations import FEW, array_shape
 from runtime.fusion.indexed.index_fusion import IndexFusion, computes_indices, fused_indices
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.products.convolution_fusion import ConvolutionFusion, convolution_fusion
 from runtime.fusion.products.product_fusion import (
     ProductFusion,
     SlicedProduct,
@@ -21,6 +22,7 @@ from runtime.fusion.products.product_fusion import (
 )
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusionPlan, has_reductions, row_fusion
+from spmd.analysis.fusion_emitter import CONVOLUTION
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 
@@ -29,7 +31,9 @@ from spmd.lazy_dataclass import dataclass
 LOOP, PRODUCT, GEMM, INDEXED = "loop", "product", "gemm", "indexed"
 
 #: Plan of a fusion, which its emitter generates code from.
-Plan: TypeAlias = LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct | IndexFusion
+Plan: TypeAlias = (
+    LoopFusion | RowFusionPlan | ProductFusion | SlicedProduct | ConvolutionFusion | IndexFusion
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
     reductions along the same dimensions of one index space, and values per row from their results. "row" also computes
     values at all indices from the reductions, as in softmax. "product" is a matrix product whose epilogue is one of
     these three, or whose operands are slices; passes for a GPU call it "gemm" if a library computes it in one call.
-    "indexed" is a gather or scatter that computes its indices. The result is None if there is no emitter; ``emitted``
+    "convolution" is a convolution and a loop over its result, which a GPU's library computes in one call. "indexed" is
+    a gather or scatter that computes its indices. The result is None if there is no emitter; ``emitted``
     then raises the reason.
     """
     try:
@@ -85,8 +90,11 @@ def emitted_region(
     """
     if not roots:
         raise NoEmitterError("there is no result")
-    if product_in(roots, inputs) is not None:
-        return Emitted(PRODUCT, product_fusion(roots, inputs))
+    product = product_in(roots, inputs)
+    if product is not None and product.opcode is Opcode.CONVOLUTION:
+        return Emitted(CONVOLUTION, convolution_fusion(product, roots, inputs))
+    if product is not None:
+        return Emitted(PRODUCT, product_fusion(product, roots, inputs))
     if computes_indices(roots, inputs):
         return Emitted(INDEXED, fused_indices(roots[0], inputs))
     if not has_reductions(roots, inputs):

@@ -10,7 +10,7 @@ from runtime.fusion.emitters import GEMM, INDEXED, LOOP, PRODUCT, Emitted, as_lo
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.plan_cache import store
-from spmd.analysis.fusion_emitter import ATTENTION, emitter_config
+from spmd.analysis.fusion_emitter import ATTENTION, CONVOLUTION, emitter_config
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
@@ -26,6 +26,7 @@ _KINDS = {
     INDEXED: "kLoop",
     PRODUCT: "kOutput",
     GEMM: "kOutput",
+    CONVOLUTION: "kOutput",
     ATTENTION: "kCustom",
 }
 

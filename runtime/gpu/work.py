@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PlacedLaunch, anchored, placed
@@ -80,13 +81,24 @@ class GemmWork(Work):
 class ConvolutionWork(Work):
     """Call of cuDNN that computes ``convolution``.
 
-    All three arrays are dense in the layout of ``convolution``, from their first elements on.
+    All arrays are dense in the layout of ``convolution``, from their first elements on. addend, bias: arrays that its
+    epilogue reads; None if it reads none. otherwise: kernel that computes the epilogue in the memory of ``result``, if
+    cuDNN has no kernel for both.
     """
 
     convolution: LibraryConvolution
     first: DeviceView
     second: DeviceView
     result: DeviceView
+    addend: DeviceView | None = None
+    bias: DeviceView | None = None
+    otherwise: KernelWork | None = None
+
+    @property
+    def without_epilogue(self) -> ConvolutionWork:
+        """The call without its epilogue."""
+        convolution = replace(self.convolution, epilogue=None)
+        return ConvolutionWork(convolution, self.first, self.second, self.result)
 
 
 @dataclass(frozen=True)

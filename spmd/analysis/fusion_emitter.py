@@ -10,6 +10,8 @@ from spmd.hlo.opcode import Opcode
 #: Emitter of attention: the fusion computes score matrices block by block, and only their products and reductions are
 #: results.
 ATTENTION = "attention"
+#: Emitter of a convolution and what is computed of it, which a GPU's library computes in one call.
+CONVOLUTION = "convolution"
 
 
 def emitter_config(emitter: str) -> str:

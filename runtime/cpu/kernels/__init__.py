@@ -4,6 +4,7 @@ from runtime.program.kernel import CPU_KERNELS
 
 CPU_KERNELS.import_at_need(
     {
+        "runtime.cpu.kernels.convolution.convolution_call": ("ConvolutionCallKernel",),
         "runtime.cpu.kernels.convolution.grouped": ("GroupConvolutionKernel",),
         "runtime.cpu.kernels.convolution.panels": ("PanelConvolutionKernel",),
         "runtime.cpu.kernels.convolution.phases": ("PhaseConvolutionKernel",),

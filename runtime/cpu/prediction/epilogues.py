@@ -1,11 +1,14 @@
-"""Work of a product with an epilogue: the work of both, except that the epilogue reads the product from the cache."""
+"""Work of a product or a convolution with an epilogue: the work of both, but the epilogue reads it from the cache."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.cpu.prediction.products import product_work
 from runtime.cpu.prediction.sliced_products import where_slices_are
 from runtime.cpu.prediction.work import WORK, Access, NoAllocation, Work, stored_bytes, work_of
+from runtime.program.records.convolution_call import ConvolutionCallKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk
@@ -43,8 +46,29 @@ def epilogue_work(
     )
 
 
+@WORK.register(ConvolutionCallKernel)
+def convolution_call_work(
+    kernel: ConvolutionCallKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    *operands, x, w = thunk.operands
+    epilogue, made = kernel.epilogue, thunk.results
+    if epilogue is not None:
+        made = (_in_no_buffer(epilogue.view),)
+    alone = work_of(KernelThunk(thunk.name, kernel.convolution, (x, w), made), machine)
+    if epilogue is None:
+        return alone
+    loop = KernelThunk(thunk.name, epilogue.loop, (*operands, *made), thunk.results)
+    after = work_of(loop, machine)
+    accesses = [
+        one for one in (*alone.accesses, *after.accesses) if one.array.slice != made[0].slice
+    ]
+    compute = alone.compute + max(after.compute, after.divider)
+    return replace(alone, accesses=tuple(accesses), compute=compute)
+
+
+def _in_no_buffer(view: StridedView) -> ArrayView:
+    return ArrayView(BufferSlice(NoAllocation.PRODUCT, 0, view.byte_size), view)
+
+
 def _nowhere(kernel: ProductEpilogueKernel) -> ArrayView:
-    shape = ArrayShape(kernel.product.result, kernel.dims)
-    return ArrayView(
-        BufferSlice(NoAllocation.PRODUCT, 0, shape.byte_size), StridedView.dense(shape)
-    )
+    return _in_no_buffer(StridedView.dense(ArrayShape(kernel.product.result, kernel.dims)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
@@ -13,11 +14,14 @@ from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Views
 from runtime.program.convolution_matrices import CanonicalConvolution
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
+    PanelConvolutionKernel,
     PhaseConvolutionKernel,
     UndividedConvolution,
 )
+from runtime.program.records.convolution_call import ConvolutionCallKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
+from spmd.analysis.library_convolutions import requires_row_major
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConvolutionAttrs
 from spmd.ops.product_precision import allows_tf32
@@ -128,9 +132,13 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
     """Return the operands that must be copied because no kernel can read them, with the dimension order of each copy.
 
     Copies have features (of w: output features) as the fastest dimension. If a copy of one operand suffices, only that
-    one is returned.
+    one is returned. Operands for a GPU's library are copied to row-major order.
     """
     compute = _compute_type(instruction)
+    if requires_row_major(instruction):
+        return {
+            n: tuple(range(len(view.dims))) for n, view in enumerate(views) if not view.is_packed
+        }
     if compute is None or _kernel(instruction, views, compute) is not None:
         return {}
     orders = {
@@ -147,10 +155,19 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    """Return the shapes of the kernel's panel, and of the converted copies of arrays of another type."""
+    """Return the shapes of the kernel's panel, and of the converted copies of arrays of another type.
+
+    A convolution for a GPU's library has none; a CPU that runs it allocates its own.
+    """
     compute = _compute_type(instruction)
-    if compute is None:
+    if compute is None or requires_row_major(instruction):
         return ()
+    return _scratch(instruction, views, compute)
+
+
+def _scratch(
+    instruction: HloInstruction, views: Views, compute: PrimitiveType
+) -> tuple[ArrayShape, ...]:
     kernel = _kernel(instruction, views, compute)
     assert kernel is not None
     shapes = [*(operand.array_shape for operand in instruction.operands), instruction.array_shape]
@@ -171,6 +188,44 @@ def emit_convolution(instruction: HloInstruction, arrays: OpArrays, device: Devi
     compute = _compute_type(instruction)
     if compute is None:
         return emit_reference(instruction, arrays, device)
+    if requires_row_major(instruction):
+        kernel, operands, result = convolution_call(instruction, arrays.operands, arrays.results[0])
+        return KernelThunk(instruction.name, kernel, operands, (result,))
+    return _emitted(instruction, arrays, compute)
+
+
+def convolution_call(
+    instruction: HloInstruction, operands: Sequence[ArrayView], result: ArrayView
+) -> tuple[ConvolutionCallKernel, tuple[ArrayView, ArrayView], ArrayView]:
+    """Return the kernel of a convolution for a GPU's library, and its arrays in the kernel's dimension order."""
+    compute = _compute_type(instruction)
+    assert compute is not None, "the library computes it"
+    views = tuple(array.view for array in operands)
+    given = _views_by_role(instruction, views, result.view)
+    read = list(operands)
+    if is_copied := _kernel(instruction, views, compute) is None:
+        order = _orders(instruction)[1]
+        read[1] = ArrayView(operands[1].slice, _dense(compute, views[1].dims, order))
+    seen = tuple(array.view for array in read)
+    scratch = [
+        ArrayView(result.slice, StridedView.dense(shape))
+        for shape in _scratch(instruction, seen, compute)
+    ]
+    alone = _emitted(instruction, OpArrays(tuple(read), (result,), tuple(scratch)), compute)
+    assert isinstance(
+        alone.kernel, PanelConvolutionKernel | GroupConvolutionKernel | PhaseConvolutionKernel
+    )
+    kernel = ConvolutionCallKernel(
+        alone.kernel,
+        alone.operands[1].view if is_copied else None,
+        tuple(array.view for array in alone.scratch),
+    )
+    x, w = alone.operands
+    return kernel, (x, ArrayView(w.slice, given[1]) if is_copied else w), alone.results[0]
+
+
+def _emitted(instruction: HloInstruction, arrays: OpArrays, compute: PrimitiveType) -> KernelThunk:
+    """Return the thunk of the convolution's own kernel."""
     views = tuple(array.view for array in arrays.operands)
     kernel = _kernel(instruction, views, compute)
     assert kernel is not None

@@ -3,7 +3,7 @@
 A product is computed once, so it is part of at most one kernel, and a kernel contains at most one product. If other
 instructions read the product too, it is a result of that kernel. A product that joins no kernel forms its own kernel
 with the slices that it reads in place. On a GPU a product joins only kernels that a library computes in the call of the
-product.
+product, and so does a convolution.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
+from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
+from spmd.analysis.fusion_emitter import CONVOLUTION
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
@@ -82,8 +84,10 @@ class _Epilogues:
         """Return the fusions of all products, in the order of the computation."""
         found: dict[Kernel, FusedKernel] = {}
         alone: list[FusedKernel] = []
+        is_gpu = self.cost_model.machine.is_gpu
+        opcodes = (Opcode.DOT, Opcode.CONVOLUTION) if is_gpu else (Opcode.DOT,)
         for x in self.graph.order:
-            if x.opcode is not Opcode.DOT or not is_plain(x):
+            if x.opcode not in opcodes or not is_plain(x):
                 continue
             reads = self.graph.operands_of(x)
             for kernel in sorted(self.graph.readers.get(x, {}), key=lambda k: k.position):
@@ -118,14 +122,14 @@ class _Epilogues:
         if emitted is None or not self.profile.keeps_in_place_updates(kernel, reads):
             return None
         plan = emitted.plan
-        assert isinstance(plan, ProductFusion)
+        assert isinstance(plan, ProductFusion | ConvolutionFusion)
         if self.cost_model.machine.is_gpu:
             # One call saves a launch and the access to the product, whatever the sizes.
             number = {x: n for n, x in enumerate(inputs)}
             if not is_for_library(plan, product, number):
                 return None
-            emitted = Emitted(GEMM, plan)
-        elif self.saved(product, plan) <= 0.0:
+            emitted = Emitted(GEMM if isinstance(plan, ProductFusion) else CONVOLUTION, plan)
+        elif isinstance(plan, ConvolutionFusion) or self.saved(product, plan) <= 0.0:
             return None
         return FusedKernel(roots, inputs, position, emitted)
 

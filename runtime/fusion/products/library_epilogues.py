@@ -1,4 +1,4 @@
-"""Epilogues of products on a GPU, where a library computes a product and its epilogue in one call or not at all."""
+"""Epilogues on a GPU, where a library computes a product or convolution and its epilogue in one call or not at all."""
 
 from __future__ import annotations
 
@@ -6,24 +6,38 @@ from collections.abc import Mapping
 
 from runtime.fusion.element_graph import InputLeaf, Leaf
 from runtime.fusion.element_operations import array_shape
-from runtime.fusion.loop_fusion import LoopFusion
+from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
+from runtime.fusion.products.convolution_fusion import ConvolutionFusion, is_forward
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.view_path import through
+from runtime.program.convolution_epilogue import convolution_epilogue, is_computed
 from runtime.program.gemm_epilogue import EPILOGUE_TYPES, gemm_epilogue
 from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
+from spmd.ops.attrs import ConvolutionAttrs
+from spmd.ops.product_precision import allows_tf32
 from spmd.shape import ArrayShape
 
 
 def is_for_library(
-    plan: ProductFusion, product: HloInstruction, inputs: Mapping[HloInstruction, int]
+    plan: ProductFusion | ConvolutionFusion,
+    product: HloInstruction,
+    inputs: Mapping[HloInstruction, int],
 ) -> bool:
-    """Return whether a library computes the fusion ``plan`` of ``product`` in one call.
+    """Return whether a library computes the fusion ``plan`` of ``product``, which may be a convolution, in one call.
 
     inputs: numbers of the operands, which the decision takes to be dense. The back end computes the product and the
     epilogue one after the other if an operand turns out to have another layout.
     """
+    if isinstance(plan, ConvolutionFusion):
+        return _is_for_cudnn(plan, product, inputs)
+    return _is_for_cublas(plan, product, inputs)
+
+
+def _is_for_cublas(
+    plan: ProductFusion, product: HloInstruction, inputs: Mapping[HloInstruction, int]
+) -> bool:
     epilogue = plan.epilogue
     if plan.product_result is not None or not isinstance(epilogue, LoopFusion) or epilogue.starts:
         return False
@@ -32,12 +46,35 @@ def is_for_library(
     result = piece.results[0].view
     if lhs is not rhs or (lhs, result.element_type) not in EPILOGUE_TYPES or not result.is_dense:
         return False
-    shapes = {number: array_shape(x) for x, number in inputs.items()}
     number = max(inputs.values()) + 1
-    shapes[number] = product.array_shape
-    leaves = [_dense_leaf(leaf, shapes) for leaf in piece.graph.leaves]
+    leaves = _dense_leaves(piece, {**inputs, product: number})
     first_column = plan.batch + plan.rows
     return gemm_epilogue(piece.graph.program, leaves, number, first_column) is not None
+
+
+def _is_for_cudnn(
+    plan: ConvolutionFusion, convolution: HloInstruction, inputs: Mapping[HloInstruction, int]
+) -> bool:
+    if not is_forward(convolution) or plan.epilogue.starts:
+        return False
+    (piece,) = plan.epilogue.pieces
+    arrays = (*convolution.operands, convolution)
+    kinds = tuple(x.array_shape.element_type for x in arrays)
+    result = piece.results[0].view
+    tf32 = allows_tf32(convolution.attrs_as(ConvolutionAttrs))
+    if len(piece.results) > 1 or not result.is_dense:
+        return False
+    number = max(inputs.values()) + 1
+    leaves = _dense_leaves(piece, {**inputs, convolution: number})
+    features = len(piece.dims) - 1
+    epilogue = convolution_epilogue(piece.graph.program, leaves, number, features)
+    return epilogue is not None and is_computed(kinds, result.element_type, tf32=tf32)
+
+
+def _dense_leaves(piece: LoopPiece, inputs: Mapping[HloInstruction, int]) -> list[LoopLeaf]:
+    """Return what the leaves of ``piece`` read if all ``inputs`` are dense."""
+    shapes = {number: array_shape(x) for x, number in inputs.items()}
+    return [_dense_leaf(leaf, shapes) for leaf in piece.graph.leaves]
 
 
 def _dense_leaf(leaf: Leaf, shapes: Mapping[int, ArrayShape]) -> LoopLeaf:

@@ -66,20 +66,23 @@ class SlicedProduct:
 def product_in(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> HloInstruction | None:
-    """Return the first product that a kernel of ``roots`` computes, or None."""
-    found = (x for x in post_order(roots, inputs) if x.opcode is Opcode.DOT and x not in inputs)
+    """Return the first product or convolution that a kernel of ``roots`` computes, or None."""
+    found = (x for x in post_order(roots, inputs) if x.opcode in _PRODUCTS and x not in inputs)
     return next(found, None)
 
 
+_PRODUCTS = frozenset({Opcode.DOT, Opcode.CONVOLUTION})
+
+
 def product_fusion(
-    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+    product: HloInstruction,
+    roots: Sequence[HloInstruction],
+    inputs: Mapping[HloInstruction, int],
 ) -> ProductFusion | SlicedProduct:
-    """Plan one kernel for ``roots``, one of which may be the product.
+    """Plan one kernel for ``roots``, which are computed from ``product``, or one of which is the product.
 
     Raises NoEmitterError, with the reason, if there is no such kernel.
     """
-    product = product_in(roots, inputs)
-    assert product is not None, "the caller has seen one"
     factors = factors_of(product, inputs)
     if not _is_made_by_blas(product):
         raise NoEmitterError(f"{product.name} is no product of floats")
@@ -95,7 +98,7 @@ def product_fusion(
     plan_epilogue = row_fusion if has_reductions(others, within) else loop_fusion
     epilogue = plan_epilogue(others, within)
     dims = product.dims
-    _require_same_indices(epilogue, number, product)
+    require_same_indices(epilogue, number, product)
     attrs = product.attrs_as(DotAttrs)
     batch = len(attrs.lhs_batch)
     rows = product.operand(0).array_shape.rank - batch - len(attrs.lhs_contracting)
@@ -178,7 +181,7 @@ def _even(size: int, most: int) -> int:
     return min(-(-part // LINES) * LINES, most) if part > LINES else part
 
 
-def _require_same_indices(
+def require_same_indices(
     epilogue: LoopFusion | RowFusionPlan, number: int, product: HloInstruction
 ) -> None:
     """Raise NoEmitterError unless the epilogue reads its input ``number``, the product, at its own index only."""

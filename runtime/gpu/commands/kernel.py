@@ -13,6 +13,7 @@ from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
     attention,
     convolution,
+    convolution_epilogue,
     factorizations,
     linalg,
     product,
@@ -26,6 +27,7 @@ from runtime.gpu.planning import Planner, plans
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, KernelWork
 from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
+from runtime.program.records.convolution_call import ConvolutionCallKernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
@@ -129,6 +131,8 @@ def _without_tf32(kernel: Kernel) -> Kernel:
         return replace(kernel, tf32=False)
     if isinstance(kernel, ProductEpilogueKernel):
         return replace(kernel, product=replace(kernel.product, tf32=False))
+    if isinstance(kernel, ConvolutionCallKernel):
+        return replace(kernel, convolution=replace(kernel.convolution, tf32=False))
     return kernel
 
 

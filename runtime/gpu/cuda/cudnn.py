@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,11 @@ from runtime.gpu.captures import CaptureLock
 from runtime.gpu.cuda.handles import destroy_after
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.errors import GpuLibraryError
-from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
+from runtime.gpu.libraries.convolution_call import (
+    ConvolutionEpilogue,
+    Direction,
+    LibraryConvolution,
+)
 from runtime.gpu.work import ConvolutionWork
 from spmd.shape import PrimitiveType
 
@@ -43,19 +47,17 @@ class Cudnn:
     def __init__(self, allocate: Callable[[int], GpuBlock], captures: CaptureLock) -> None:
         self._allocate = allocate
         self._handle = cudnn.create_handle()
-        self._graphs: dict[LibraryConvolution, tuple[Any, tuple[Any, Any, Any]]] = {}
+        self._graphs: dict[LibraryConvolution, tuple[Any, tuple[Any, ...]]] = {}
         self._workspaces: list[GpuBlock] = []
         self._workspace_bytes = 0
         destroy_after(self, captures, partial(_destroy, self._graphs, self._handle))
 
     def load(self, work: ConvolutionWork) -> Enqueue:
         """Bind ``work``; its cuDNN graph is built here. Raises GpuLibraryError if cuDNN has no kernel for it."""
-        graph, (first, second, result) = self._graph(work.convolution)
-        arrays = {
-            first: work.first.first,
-            second: work.second.first,
-            result: work.result.first,
-        }
+        graph, tensors = self._graph(work.convolution)
+        views = (work.first, work.second, work.addend, work.bias, work.result)
+        given = [view.first for view in views if view is not None]
+        arrays = dict(zip(tensors, given, strict=True))
         workspace, handle = self._workspace(graph.get_workspace_size()), self._handle
 
         def enqueue(stream: GpuStream) -> None:
@@ -63,6 +65,14 @@ class Cudnn:
             graph.execute(arrays, workspace, handle=handle)
 
         return enqueue
+
+    def has_kernel(self, convolution: LibraryConvolution) -> bool:
+        """Return whether cuDNN has a kernel for ``convolution``. Its cuDNN graph is built here."""
+        try:
+            self._graph(convolution)
+        except GpuLibraryError:
+            return False
+        return True
 
     def _workspace(self, num_bytes: int) -> int:
         """Return the address of a workspace of at least ``num_bytes``.
@@ -74,12 +84,12 @@ class Cudnn:
             self._workspace_bytes = num_bytes
         return self._workspaces[-1].address
 
-    def _graph(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+    def _graph(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, ...]]:
         if convolution not in self._graphs:
             self._graphs[convolution] = self._built(convolution)
         return self._graphs[convolution]
 
-    def _built(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+    def _built(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, ...]]:
         refused = [*_NEVER]
         if convolution.element_type is PrimitiveType.F32 and not convolution.tf32:
             refused += _NOT_EXACT
@@ -101,7 +111,8 @@ class Cudnn:
             return graph, tensors
         raise GpuLibraryError(f"cuDNN has no kernel for {convolution}: {errors[-1]}")
 
-    def _described(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+    def _described(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, ...]]:
+        """Return the cuDNN graph of ``convolution``, and its tensors: operands, addend, bias and result."""
         kind, sums = _TYPES[convolution.element_type], _TYPES[convolution.sums]
         graph = cudnn.pygraph(
             io_data_type=kind,
@@ -109,16 +120,14 @@ class Cudnn:
             compute_data_type=sums,
             handle=self._handle,
         )
-        sizes = convolution.arrays
-        first, second = (
-            graph.tensor(
-                name=name,
-                dim=list(dims),
-                stride=list(convolution.strides_of(dims)),
-                data_type=kind,
-            )
-            for name, dims in zip(("first", "second"), sizes, strict=False)
-        )
+
+        def tensor(name: str, dims: Sequence[int]) -> Any:
+            stride = list(convolution.strides_of(dims))
+            return graph.tensor(name=name, dim=list(dims), stride=stride, data_type=kind)
+
+        *sizes, dims = convolution.arrays
+        tensors = [tensor(name, own) for name, own in zip(("first", "second"), sizes, strict=True)]
+        first, second = tensors
         given = {
             "pre_padding": list(convolution.before),
             "post_padding": list(convolution.after),
@@ -132,10 +141,20 @@ class Cudnn:
             result = graph.conv_dgrad(loss=first, filter=second, **given)
         else:
             result = graph.conv_wgrad(image=first, loss=second, **given)
-        dims = list(sizes[2])
-        result.set_output(True).set_dim(dims).set_stride(list(convolution.strides_of(dims)))
-        result.set_data_type(kind)
-        return graph, (first, second, result)
+        epilogue = convolution.epilogue or ConvolutionEpilogue()
+        # The addend before the bias: the order of cudnnConvolutionBiasActivationForward, whose kernels fit it.
+        if epilogue.addend:
+            tensors.append(tensor("addend", dims))
+            result = graph.add(a=result, b=tensors[-1], compute_data_type=sums)
+        if epilogue.bias:
+            features = dims[1]
+            tensors.append(tensor("bias", (1, features, *(1 for _ in dims[2:]))))
+            result = graph.bias(input=result, bias=tensors[-1], compute_data_type=sums)
+        if epilogue.relu:
+            result = graph.relu(input=result, compute_data_type=sums)
+        stride = list(convolution.strides_of(dims))
+        result.set_output(True).set_dim(list(dims)).set_stride(stride).set_data_type(kind)
+        return graph, (*tensors, result)
 
 
 def _destroy(graphs: dict[LibraryConvolution, Any], handle: object) -> None:

@@ -192,7 +192,16 @@ class CudaDriver:
         return self._cublas.load(work)
 
     def load_convolution(self, work: ConvolutionWork) -> Enqueue:
-        return self._cudnn.load(work)
+        if work.otherwise is None or self._cudnn.has_kernel(work.convolution):
+            return self._cudnn.load(work)
+        first = self._cudnn.load(work.without_epilogue)
+        then = self._ptx.load(work.otherwise)
+
+        def enqueue(stream: GpuStream) -> None:
+            first(stream)
+            then(stream)
+
+        return enqueue
 
     def load_triangular_solve(self, work: TriangularSolveWork) -> Enqueue:
         return load_triangular_solve(work, self._cublas)

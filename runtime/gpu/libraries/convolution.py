@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeAlias
+
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.convolution_ways import (
@@ -17,11 +20,12 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     PhaseConvolutionKernel,
 )
+from runtime.program.strides import StridedView
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType
 
 #: Alignment of arrays in bytes: cuDNN's kernels read vectors of this size.
-_ALIGNED = 16
+ALIGNED = 16
 #: Element types that cuDNN supports for all three arrays -> type in which it accumulates.
 _SUMS = {
     PrimitiveType.F16: PrimitiveType.F32,
@@ -32,21 +36,29 @@ _SUMS = {
 #: Types whose values TF32 represents exactly, so that rounding operands to TF32 changes nothing.
 _IN_TF32 = {PrimitiveType.F16, PrimitiveType.BF16}
 
+#: First operand, second operand and result of a convolution.
+Arrays: TypeAlias = tuple[SequenceArray, SequenceArray, SequenceArray]
+
 
 @in_sequence(PanelConvolutionKernel, GroupConvolutionKernel, PhaseConvolutionKernel)
 def convolution(kernel: ConvolutionKernel, builder: SequenceBuilder) -> bool:
-    """Add the stages of ``kernel`` to ``builder``: conversions of arrays and the call of cuDNN.
+    """Add the stages of ``kernel`` to ``builder``, as ``add_convolution`` does."""
+    (first, second), (result,) = builder.operands, builder.results
+    return add_convolution(kernel, (first, second, result), builder)
+
+
+def add_convolution(kernel: ConvolutionKernel, arrays: Arrays, builder: SequenceBuilder) -> bool:
+    """Add the stages of ``kernel`` on ``arrays``: conversions of arrays and the call of cuDNN.
 
     Returns False if cuDNN is disabled, or if no formulation of the convolution has paddings that cuDNN supports and
     arrays that one kernel converts.
     """
     if not builder.options.cudnn:
         return False
-    arrays = (*builder.operands, *builder.results)
     for way in ways(kernel, [sequence_array.view for sequence_array in arrays]):
-        library = _library(kernel, way)
+        library = library_convolution(kernel, way)
         if library is not None and _fits(library, way):
-            _add(library, way, builder)
+            _add(library, way, arrays, builder)
             return True
     return False
 
@@ -59,25 +71,39 @@ def _fits(library: LibraryConvolution, way: Way) -> bool:
     return all(array.kind is library.element_type for array in way.arrays.values() if array.zeros)
 
 
-def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> None:
+def _add(library: LibraryConvolution, way: Way, arrays: Arrays, builder: SequenceBuilder) -> None:
     """Add the conversions of both operands, the call, and the conversion of the result, where they are needed."""
-    given, taken = [], []
-    for role, sequence_array in zip(
-        ORDER[way.direction], (*builder.operands, *builder.results), strict=True
-    ):
-        array = way.arrays[role]
-        given.append(SequenceArray(sequence_array.kind, sequence_array.number, array.view))
-        if _suits(library, array, role):
-            taken.append(given[-1])
+    role = ORDER[way.direction][2]
+    result = made = replace(arrays[2], view=way.arrays[role].view)
+    if not suits(library, way, role):
+        made = builder.room_for(_dense(library, way, role))
+    builder.call(KernelCall(library), *operands_of(library, way, arrays, builder), made)
+    if made is not result:
+        builder.copy(made, result)
+
+
+def operands_of(
+    library: LibraryConvolution, way: Way, arrays: Arrays, builder: SequenceBuilder
+) -> tuple[SequenceArray, SequenceArray]:
+    """Return both operands as the call takes them. Their conversions are added to ``builder`` where they are needed."""
+    taken, conversions = [], []
+    for role, sequence_array in zip(ORDER[way.direction][:2], arrays, strict=False):
+        source = replace(sequence_array, view=way.arrays[role].view)
+        if suits(library, way, role):
+            taken.append(source)
         else:
-            dense = array.dense(role, library.element_type, channels_last=library.channels_last)
-            taken.append(builder.room_for(dense))
-    for role, source, room in zip(ORDER[way.direction][:2], given, taken, strict=False):
-        if room is not source:
-            _bring(way.arrays[role], source, room, builder)
-    builder.call(KernelCall(library), *taken)
-    if taken[2] is not given[2]:
-        builder.copy(taken[2], given[2])
+            taken.append(builder.room_for(_dense(library, way, role)))
+            conversions.append((way.arrays[role], source, taken[-1]))
+    for conversion in conversions:
+        _bring(*conversion, builder)
+    first, second = taken
+    return first, second
+
+
+def _dense(library: LibraryConvolution, way: Way, role: str) -> StridedView:
+    """Return the layout in which the call takes the array ``role``."""
+    array = way.arrays[role]
+    return array.dense(role, library.element_type, channels_last=library.channels_last)
 
 
 def _bring(
@@ -92,16 +118,17 @@ def _bring(
     builder.kernel(array.pad_kernel(), (source, zero), (room,))
 
 
-def _suits(library: LibraryConvolution, array: ConvolutionArray, role: str) -> bool:
-    """Return whether cuDNN can access ``array`` in place: its type, layout and alignment are those of the call."""
+def suits(library: LibraryConvolution, way: Way, role: str) -> bool:
+    """Return whether cuDNN can access the array ``role`` in place: its type, layout and alignment are the call's."""
+    array = way.arrays[role]
     return (
         array.kind is library.element_type
         and array.lies(role, channels_last=library.channels_last)
-        and array.view.offset % _ALIGNED == 0
+        and array.view.offset % ALIGNED == 0
     )
 
 
-def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
+def library_convolution(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
     """Return the record of the call for ``way``, or None if it needs a padding that cuDNN does not support."""
     sizes = {role: array.merged_dims(role) for role, array in way.arrays.items()}
     paddings = []
@@ -115,7 +142,10 @@ def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
     if len(set(kinds)) == 1 and kinds[0] in _SUMS:
         kind, sums = kinds[0], _SUMS[kinds[0]]
     in_tf32 = all(operand in _IN_TF32 for operand in kinds[:2])
-    first = all(way.arrays[own].lies(own, channels_last=False) for own in ("image", "output"))
+    last, first = (
+        all(way.arrays[own].lies(own, channels_last=channels_last) for own in ("image", "output"))
+        for channels_last in (True, False)
+    )
     return LibraryConvolution(
         way.direction,
         sizes["image"],
@@ -127,7 +157,7 @@ def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
         tuple(dim.window_dilation for dim in way.window),
         kind,
         sums,
-        channels_last=not first,
+        channels_last=last or not first,
         tf32=kind is PrimitiveType.F32 and (kernel.tf32 or in_tf32),
     )
 

@@ -19,6 +19,18 @@ class Direction(Enum):
     FILTER = "wgrad"  # image, output -> filter
 
 
+@dataclass(frozen=True, slots=True)
+class ConvolutionEpilogue:
+    """Epilogue of a forward convolution: output + addend + bias, or the maximum of that and 0 if ``relu`` is True.
+
+    The addend lies like the output, and the bias has an element for each of the k features. Both have its type.
+    """
+
+    addend: bool = False
+    bias: bool = False
+    relu: bool = False
+
+
 @dataclass(frozen=True)
 class LibraryConvolution(Kernel):
     """Convolution, or the gradient of one that ``direction`` selects, of dense arrays of ``element_type``.
@@ -30,7 +42,8 @@ class LibraryConvolution(Kernel):
 
     image, filter, output: sizes of these arrays. before, after: number of zeros at both ends of each spatial dimension
     of the image. sums: type of the accumulators. channels_last: c varies fastest in memory in all arrays (NHWC),
-    otherwise the last spatial dimension (NCHW). tf32: f32 operands may be rounded to TF32.
+    otherwise the last spatial dimension (NCHW). tf32: f32 operands may be rounded to TF32. epilogue: what the same call
+    computes of the result.
     """
 
     direction: Direction
@@ -45,6 +58,7 @@ class LibraryConvolution(Kernel):
     sums: PrimitiveType
     channels_last: bool
     tf32: bool = False
+    epilogue: ConvolutionEpilogue | None = None
 
     @property
     def arrays(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

@@ -20,6 +20,7 @@ from runtime.program.records.convolution import (
 )
 from runtime.program.records.copy import PadKernel
 from runtime.program.strides import StridedView
+from spmd.analysis.library_convolutions import reverses_filter
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import ArrayShape, PrimitiveType
@@ -56,6 +57,8 @@ def ways(kernel: ConvolutionKernel, views: Sequence[StridedView]) -> Iterator[Wa
     that for all sizes.
     """
     found = _Ways(kernel, views)
+    if reverses_filter(_window(kernel)):
+        yield found.input_gradient()
     if not found.is_dilated:
         yield found.filter_gradient() if found.is_filter_gradient else found.forward()
         return

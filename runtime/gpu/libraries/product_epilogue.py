@@ -65,7 +65,7 @@ def product_with_epilogue(kernel: ProductEpilogueKernel, builder: SequenceBuilde
 def _add_call(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
     """Add the call of cuBLASLt that computes ``kernel``. Returns False if there is none."""
     loop, factors = kernel.epilogue, kernel.factors
-    if kernel.product_result is not None or not isinstance(loop, LoopKernel) or not _is_plain(loop):
+    if kernel.product_result is not None or not isinstance(loop, LoopKernel) or not is_plain(loop):
         return False
     (result,), product = builder.results, len(builder.operands)
     epilogue = gemm_epilogue(loop.program, loop.leaves, product, kernel.batch + kernel.rows)
@@ -82,13 +82,15 @@ def _add_call(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
     if calls[0].count > _MOST_PRODUCTS:
         return False
     read = [
-        _operand(loop.leaves[n], builder) for n in (epilogue.addend, epilogue.bias) if n is not None
+        leaf_array(loop.leaves[n], builder)
+        for n in (epilogue.addend, epilogue.bias)
+        if n is not None
     ]
     builder.call(GemmEpilogueCall(dot, epilogue), lhs, rhs, *read, out)
     return True
 
 
-def _is_plain(loop: LoopKernel) -> bool:
+def is_plain(loop: LoopKernel) -> bool:
     """Return whether ``loop`` writes one result at all indices, in row-major order."""
     return (
         len(loop.results) == 1
@@ -97,7 +99,7 @@ def _is_plain(loop: LoopKernel) -> bool:
     )
 
 
-def _operand(leaf: LoopLeaf, builder: SequenceBuilder) -> SequenceArray:
+def leaf_array(leaf: LoopLeaf, builder: SequenceBuilder) -> SequenceArray:
     """Return the elements of an operand that ``leaf`` reads."""
     assert isinstance(leaf, OperandElements), "terms of an epilogue are operands"
     operand = builder.operands[leaf.operand]

@@ -128,12 +128,21 @@ class SequenceBuilder:
         results: tuple[SequenceArray, ...],
     ) -> None:
         """Add a PTX kernel on these arrays; if ``kernel`` has no PTX code for them, set ``fails``."""
-        given, made = (tuple(array.view for array in own) for own in (operands, results))
-        launches = self._make_launches(kernel, given, made, ())
+        launches = self.launches(kernel, operands, results)
         if launches is None:
             self.fails = True
         else:
             self._stages.append(KernelStage(kernel, launches, operands, results))
+
+    def launches(
+        self,
+        kernel: Kernel,
+        operands: tuple[SequenceArray, ...],
+        results: tuple[SequenceArray, ...],
+    ) -> tuple[KernelSource, ...] | None:
+        """Return the launches of a PTX kernel on these arrays, or None if it has no PTX code for them."""
+        given, made = (tuple(array.view for array in own) for own in (operands, results))
+        return self._make_launches(kernel, given, made, ())
 
     def copy(self, source: SequenceArray, target: SequenceArray) -> None:
         """Add a copy of ``source`` to ``target``, which has equal sizes. Elements are converted to its type."""

@@ -143,9 +143,10 @@ def _is_rectified(x: HloInstruction) -> bool:
 
 
 def _dies_with(value: HloInstruction) -> bool:
-    """Return whether ``value`` is computed for rectifiers and their gradients alone, from arrays that die there, too.
+    """Return whether ``value`` is computed for rectifiers and their gradients alone, and an array that it reads dies.
 
-    Elementwise results cost nothing in memory: a kernel computes them again from what they read.
+    Elementwise results cost nothing in memory: a kernel computes them again from what they read. What others read, such
+    as a residual, is in memory anyway.
     """
     if not all(
         _is_rectified(user)
@@ -157,7 +158,7 @@ def _dies_with(value: HloInstruction) -> bool:
     while stack:
         x = stack.pop()
         if x.opcode in _INPUTS or x.is_root or (x is not value and x.num_users > 1):
-            return False
+            continue
         if not OPS[x.opcode].elementwise:
             ends += 1
             continue

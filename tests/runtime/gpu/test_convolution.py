@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.executable import Executable
@@ -12,10 +13,12 @@ from runtime.gpu.commands.library_sequence import LibrarySequenceCommand
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.launch_maker import launch_maker
 from runtime.gpu.libraries.call import KernelCall
-from runtime.gpu.libraries.convolution_call import LibraryConvolution
+from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.sequence import CallStage, KernelStage
 from runtime.gpu.options import GpuOptions
+from runtime.program.records.convolution_call import ConvolutionCallKernel
+from spmd.evaluator.evaluator import evaluate
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
@@ -25,10 +28,13 @@ from tests.runtime.gpu.convolutions import (
 )
 from tests.runtime.gpu.doubles.engines import devices_of
 from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.product_epilogues import compiled_for_gpu
+from tests.runtime.programs import module_of, random_inputs
 
 
-def on_double(text: str, **options: bool) -> Executable:
-    executable = compiled_convolution(text)
+def on_double(text: str, *, for_gpu: bool = False, **options: bool) -> Executable:
+    """Return the program on a double. It was compiled for a CPU, or else for a GPU."""
+    executable = (compiled_for_gpu if for_gpu else compiled_convolution)(text)
     executable.engine = GpuEngine(lambda _: HostDriver(), launch_maker, GpuOptions(**options))
     return executable
 
@@ -50,23 +56,28 @@ def kernel_commands(executable: Executable) -> list[KernelCommand]:
     return [
         command
         for command in traverse_commands(device.plan)
-        if isinstance(command, KernelCommand) and isinstance(command.kernel, ConvolutionKernel)
+        if isinstance(command, KernelCommand)
+        and isinstance(command.kernel, ConvolutionKernel | ConvolutionCallKernel)
     ]
 
 
+@pytest.mark.parametrize("for_gpu", [False, True])
 @pytest.mark.parametrize("name", TRAINING)
-def test_those_of_training_steps(name: str) -> None:
+def test_those_of_training_steps(name: str, for_gpu: bool) -> None:
     text, direction = TRAINING[name]
-    executable = on_double(text, graphs=False)
-    call, _ = stages(executable)
+    executable = on_double(text, for_gpu=for_gpu, graphs=False)
+    call, kernels = stages(executable)
     assert call.direction.value == direction
     check_convolution(executable, text, 4e-3 if "f16" in text else 2e-5)
+    if for_gpu and name in ("forward", "input", "filter", "three dimensions"):
+        assert not kernels, "cuDNN reads and writes all arrays in place"
 
 
+@pytest.mark.parametrize("for_gpu", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_random_ones(seed: int) -> None:
+def test_random_ones(seed: int, for_gpu: bool) -> None:
     text, tolerance = random_convolution(seed)
-    executable = on_double(text, graphs=False)
+    executable = on_double(text, for_gpu=for_gpu, graphs=False)
     assert [command.implementation for command in kernel_commands(executable)] == ["library"], text
     check_convolution(executable, text, tolerance)
 
@@ -110,8 +121,52 @@ def test_an_image_whose_end_no_window_reads_is_not_copied(
     check_convolution(executable, text, 2e-5)
 
 
-def test_without_cudnn_the_host_computes_them() -> None:
-    text = TRAINING["forward"][0]
-    executable = on_double(text, graphs=False, cudnn=False)
+#: The gradient of the image of a convolution without strides, as JAX writes it.
+REVERSED = """HloModule reversed
+
+ENTRY e {
+  dy = f32[2,7,8,8] parameter(0)
+  w = f32[3,2,6,8] parameter(1)
+  r = f32[3,2,6,8] reverse(w), dimensions={0,1}
+  ROOT g = f32[2,7,8,6] convolution(dy, r), window={size=3x2 pad=1_1x1_0}, dim_labels=b01f_01oi->b01f
+}
+"""
+
+
+def test_a_reversed_filter_is_that_of_the_forward_convolution() -> None:
+    executable = on_double(REVERSED, for_gpu=True, graphs=False)
+    call, kernels = stages(executable)
+    assert call.direction is Direction.INPUT
+    assert not kernels
+    check_convolution(executable, REVERSED, 2e-5)
+    assert executable.stats.temp == 3 * 2 * 6 * 8 * 4  # the transposed filter
+
+
+def test_a_filter_is_copied_once_for_the_convolution_and_its_gradient() -> None:
+    text = """HloModule both
+
+ENTRY e {
+  x = f32[2,7,8,6] parameter(0)
+  dy = f32[2,7,8,8] parameter(1)
+  w = f32[3,2,6,8] parameter(2)
+  y = f32[2,7,8,8] convolution(x, w), window={size=3x2 pad=1_1x0_1}, dim_labels=b01f_01io->b01f
+  r = f32[3,2,6,8] reverse(w), dimensions={0,1}
+  g = f32[2,7,8,6] convolution(dy, r), window={size=3x2 pad=1_1x1_0}, dim_labels=b01f_01oi->b01f
+  ROOT t = (f32[2,7,8,8], f32[2,7,8,6]) tuple(y, g)
+}
+"""
+    executable = on_double(text, for_gpu=True, graphs=False)
+    (device,) = devices_of(executable).devices
+    report = device.kernel_report
+    assert (report.ptx, report.library, report.hosted) == (1, 2, ())
+    inputs = random_inputs(module_of(text))
+    for got, want in zip(executable.run(*inputs), evaluate(module_of(text), *inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("for_gpu", [False, True])
+@pytest.mark.parametrize("text", [*(text for text, _ in TRAINING.values()), REVERSED])
+def test_without_cudnn_the_host_computes_them(text: str, for_gpu: bool) -> None:
+    executable = on_double(text, for_gpu=for_gpu, graphs=False, cudnn=False)
     assert [command.implementation for command in kernel_commands(executable)] == ["hosted"]
-    check_convolution(executable, text, 2e-5)
+    check_convolution(executable, text, 4e-3 if "f16" in text else 2e-5)

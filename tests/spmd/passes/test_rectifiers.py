@@ -42,6 +42,23 @@ def test_inputs_of_rectifiers_that_are_kept(lines: str) -> None:
     assert Opcode.MAXIMUM not in [x.opcode for x in compared.operands]
 
 
+def test_an_input_to_which_a_residual_is_added() -> None:
+    """The residual, which is read again later, is in memory anyway; the product is not."""
+    module = program(
+        f"{RECTIFIED}; residual = f32[4,5] exponential(r); "
+        "z2 = f32[4,5] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}; "
+        "sum = f32[4,5] add(residual, z2); m = f32[4,5] maximum(sum, zs); "
+        "g = pred[4,5] compare(sum, zs), direction=GT; t = f32[4,5] select(g, m, ws); "
+        "f32[4,5] multiply(t, residual)"
+    )
+    values = arguments()
+    expected = evaluate(module, *values)
+    AlgebraicSimplifier().run(module)
+    (compared,) = module.entry.with_opcode(Opcode.COMPARE)
+    assert compared.operand(0).opcode is Opcode.MAXIMUM
+    np.testing.assert_array_equal(evaluate(module, *values), expected)
+
+
 def test_rectified_nan_is_not_positive() -> None:
     module = program(
         f"{RECTIFIED}; g = pred[4,5] compare(y, zs), direction=GT; f32[4,5] select(g, r, ws)"

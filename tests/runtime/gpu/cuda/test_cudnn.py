@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,12 +15,19 @@ import numpy as np
 import pytest
 
 from runtime.gpu.captures import CaptureLock
+from runtime.gpu.codegen.launch import KernelSource
 from runtime.gpu.errors import GpuLibraryError
-from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
+from runtime.gpu.libraries.convolution_call import (
+    ConvolutionEpilogue,
+    Direction,
+    LibraryConvolution,
+)
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import ConvolutionWork
+from runtime.gpu.work import ConvolutionWork, KernelArraysOnDevice, KernelWork
+from runtime.program.records.copy import CopyKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.gpu.cuda.cupy_double import cupy_double
 from tests.runtime.gpu.doubles.cudnn_reading import convolve
 
 F32 = PrimitiveType.F32
@@ -56,10 +64,11 @@ class Tensor:
 
 @dataclass
 class Double:
-    """The module. needs: bytes of workspace that its only kernel takes."""
+    """The module. needs: bytes of workspace that its only kernel takes. fused: there are kernels with epilogues."""
 
     needs: int = 1000
     supported: bool = True
+    fused: bool = True
     graphs: list[Graph] = field(default_factory=list)
     streams: list[int] = field(default_factory=list)
 
@@ -107,7 +116,23 @@ class Graph:
         self, direction: Direction, first: Tensor, second: Tensor, given: dict[str, Any]
     ) -> Tensor:
         self.direction, self.tensors, self.window = direction, (first, second), given
-        self.result = Tensor([], [])
+        self.result, self.after = Tensor([], []), dict[str, Tensor]()
+        return self.result
+
+    def add(self, *, a: Tensor, b: Tensor, compute_data_type: str) -> Tensor:
+        return self._then("addend", a, b, compute_data_type)
+
+    def bias(self, *, input: Tensor, bias: Tensor, compute_data_type: str) -> Tensor:  # noqa: A002
+        return self._then("bias", input, bias, compute_data_type)
+
+    def relu(self, *, input: Tensor, compute_data_type: str) -> Tensor:  # noqa: A002
+        return self._then("relu", input, input, compute_data_type)
+
+    def _then(self, name: str, of: Tensor, other: Tensor, compute_data_type: str) -> Tensor:
+        assert compute_data_type == "FLOAT"
+        assert of is self.result
+        assert name not in self.after
+        self.after[name], self.result = other, Tensor([], [])
         return self.result
 
     def validate(self) -> None:
@@ -126,7 +151,8 @@ class Graph:
 
     def check_support(self) -> None:
         too_little = self.limit is not None and self.limit < self.double.needs
-        if too_little or not self.double.supported:
+        apart = bool(self.after) and not self.double.fused
+        if too_little or apart or not self.double.supported:
             raise sys.modules["cudnn"].cudnnGraphNotSupportedError("no engine\nand why")
 
     def build_plans(self) -> None: ...
@@ -151,9 +177,11 @@ class Graph:
             element_type=F32,
             sums=F32,
             channels_last=True,
+            epilogue=ConvolutionEpilogue(*(n in self.after for n in ("addend", "bias", "relu"))),
             **described,
         )
-        convolve(call, *(t.array(arrays[t]) for t in tensors))
+        read = {n: t.array(arrays[t]) for n, t in self.after.items() if n != "relu"}
+        convolve(call, *(t.array(arrays[t]) for t in tensors), **read)
 
 
 @pytest.fixture
@@ -165,7 +193,9 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     sys.modules.pop("runtime.gpu.cuda.cudnn", None)
 
 
-def call_of(direction: Direction, *, tf32: bool = False) -> LibraryConvolution:
+def call_of(
+    direction: Direction, *, tf32: bool = False, epilogue: ConvolutionEpilogue | None = None
+) -> LibraryConvolution:
     return LibraryConvolution(
         direction,
         (2, 4, 7, 6),
@@ -179,6 +209,7 @@ def call_of(direction: Direction, *, tf32: bool = False) -> LibraryConvolution:
         F32,
         channels_last=True,
         tf32=tf32,
+        epilogue=epilogue,
     )
 
 
@@ -193,25 +224,53 @@ class Memory:
         return SimpleNamespace(address=4096)
 
 
-@pytest.mark.parametrize("direction", Direction)
-def test_graphs_describe_what_is_called(direction: Direction, double: Double) -> None:
+#: Every epilogue, and every direction without one.
+CALLS = [call_of(direction) for direction in Direction] + [
+    call_of(Direction.FORWARD, epilogue=ConvolutionEpilogue(*chosen))
+    for chosen in itertools.product([False, True], repeat=3)
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_graphs_describe_what_is_called(call: LibraryConvolution, double: Double) -> None:
     cudnn = importlib.import_module("runtime.gpu.cuda.cudnn")
-    call, rng = call_of(direction), np.random.default_rng(0)
-    arrays, seen, views = [], [], []
-    for dims in call.arrays:
+    rng = np.random.default_rng(0)
+    epilogue = call.epilogue or ConvolutionEpilogue()
+    sizes = dict(zip(("first", "second", "result"), call.arrays, strict=True))
+    if epilogue.addend:
+        sizes["addend"] = call.output
+    if epilogue.bias:
+        sizes["bias"] = (1, call.output[1], 1, 1)
+    memories, seen, views = [], {}, {}
+    for name, dims in sizes.items():
         memory = rng.standard_normal(int(np.prod(dims))).astype(np.float32)
-        arrays.append(memory)
+        memories.append(memory)
         strides = tuple(4 * stride for stride in call.strides_of(dims))
-        seen.append(np.ndarray(dims, np.float32, memory, 0, strides))
-        views.append(DeviceView(memory.ctypes.data, StridedView.dense(ArrayShape(F32, dims))))
-    want = np.zeros_like(seen[2])
-    convolve(call, seen[0], seen[1], want)
+        seen[name] = np.ndarray(dims, np.float32, memory, 0, strides)
+        views[name] = DeviceView(memory.ctypes.data, StridedView.dense(ArrayShape(F32, dims)))
+    want = np.zeros_like(seen["result"])
+    convolve(call, **{**seen, "result": want})
     library = cudnn.Cudnn(Memory().allocate, CaptureLock())
-    library.load(ConvolutionWork(call, *views))(SimpleNamespace(ptr=7))
-    np.testing.assert_array_equal(seen[2], want)
+    library.load(ConvolutionWork(call, **views))(SimpleNamespace(ptr=7))
+    np.testing.assert_array_equal(seen["result"], want)
     assert double.streams == [7]
-    library.load(ConvolutionWork(call, *views))
+    library.load(ConvolutionWork(call, **views))
     assert len(double.graphs) == 1
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_epilogue_without_kernel_is_computed_after_the_convolution(
+    fused: bool, double: Double
+) -> None:
+    double.fused = fused
+    call = call_of(Direction.FORWARD, epilogue=ConvolutionEpilogue(relu=True))
+    source = KernelSource("kernel", (), (), 0, 1, 32, ())
+    otherwise = KernelWork(CopyKernel(), (source,), KernelArraysOnDevice((), ()))
+    with cupy_double() as cupy:
+        driver = importlib.import_module("runtime.gpu.cuda.driver").CudaDriver(0)
+        driver.load(replace(work_of(call), otherwise=otherwise))
+        assert bool(cupy.loaded) is not fused
+    assert bool(double.graphs[-1].after) is fused
 
 
 @pytest.mark.parametrize("tf32", [False, True])

@@ -6,13 +6,25 @@ import itertools
 
 import numpy as np
 
-from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
+from runtime.gpu.libraries.convolution_call import (
+    ConvolutionEpilogue,
+    Direction,
+    LibraryConvolution,
+)
 
 
 def convolve(
-    call: LibraryConvolution, first: np.ndarray, second: np.ndarray, result: np.ndarray
+    call: LibraryConvolution,
+    first: np.ndarray,
+    second: np.ndarray,
+    result: np.ndarray,
+    addend: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> None:
-    """Write the convolution, or the gradient of one, of channels-first operands into ``result``."""
+    """Write the convolution, or the gradient of one, of channels-first operands into ``result``.
+
+    The epilogue of the call reads ``addend``, of the result's sizes, and ``bias`` [1, k, 1..]; it may write over neither.
+    """
     sums = call.sums.numpy
     one, other = first.astype(sums), second.astype(sums)
     groups = call.image[1] // call.filter[1]
@@ -58,4 +70,12 @@ def convolve(
                 part += np.einsum("nk...,kc->nc...", one[:, k], other[(k, slice(None), *taps)])
     if call.direction is Direction.INPUT:
         made = image[inside]
+    epilogue = call.epilogue or ConvolutionEpilogue()
+    assert (epilogue.addend, epilogue.bias) == (addend is not None, bias is not None)
+    for own in (addend, bias):
+        if own is not None:
+            assert not np.may_share_memory(own, result)
+            made = made + own.astype(sums)
+    if epilogue.relu:
+        made = np.maximum(made, 0)
     np.copyto(result, made, casting="unsafe")

@@ -6,7 +6,7 @@ cuBLAS's arguments that shares nothing with the code that writes them. NumPy mak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -217,13 +217,23 @@ class HostDriver:
 
     def _convolve(self, work: ConvolutionWork) -> None:
         called = work.convolution
-        arrays = []
-        for view, dims in zip((work.first, work.second, work.result), called.arrays, strict=True):
+
+        def seen(view: DeviceView, dims: Sequence[int]) -> np.ndarray:
             memory, start = self._at(view.first)
             dtype = called.element_type.numpy
             strides = [np.dtype(dtype).itemsize * stride for stride in called.strides_of(dims)]
-            arrays.append(np.ndarray(dims, dtype, memory, start, tuple(strides)))
-        convolve(called, *arrays)
+            return np.ndarray(dims, dtype, memory, start, tuple(strides))
+
+        first, second, result = map(seen, (work.first, work.second, work.result), called.arrays)
+        features = (1, called.output[1], *(1 for _ in called.output[2:]))
+        convolve(
+            called,
+            first,
+            second,
+            result,
+            addend=None if work.addend is None else seen(work.addend, called.output),
+            bias=None if work.bias is None else seen(work.bias, features),
+        )
 
     def _transform(self, work: FftWork) -> None:
         assert self.streams.capture is None

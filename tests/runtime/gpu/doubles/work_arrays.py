@@ -36,7 +36,8 @@ def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
             others = tuple(view for view in (work.addend, work.bias) if view is not None)
             return (work.lhs, work.rhs, *others), (work.result,)
         case ConvolutionWork():
-            return (work.first, work.second), (work.result,)
+            others = tuple(view for view in (work.addend, work.bias) if view is not None)
+            return (work.first, work.second, *others), (work.result,)
         case CopyWork() | FftWork():
             return (work.source,), (work.target,)
         case TriangularSolveWork():
