@@ -71,7 +71,7 @@ def compile_kernel(kernel: TritonKernel, arch: str) -> Any:
         triton = importlib.import_module("triton")
     except ImportError as error:
         raise GpuLibraryError(
-            f"attention on a GPU needs Triton, which cannot be imported ({error}): {_INSTALL}"
+            f"{kernel.entry} needs Triton, which cannot be imported ({error}): {_INSTALL}"
         ) from error
     backends = importlib.import_module("triton.backends.compiler")
     compiler = importlib.import_module("triton.compiler")
@@ -101,7 +101,7 @@ def compile_kernel(kernel: TritonKernel, arch: str) -> Any:
 
 def loaded(text: str, folder: Path) -> ModuleType:
     """Return the module with the generated source ``text``, which Triton reads from a file in ``folder``."""
-    path = folder / "attention_kernel.py"
+    path = folder / "triton_kernel.py"
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
