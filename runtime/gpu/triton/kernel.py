@@ -11,7 +11,7 @@ from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
 
 #: Alignment in bytes of the pointers that Triton calls divisible.
-_ALIGNED = 16
+ALIGNED = 16
 _MOST_PROGRAMS = 2**31 - 1
 
 
@@ -62,7 +62,7 @@ def kernel_with_body(
         entry,
         _module(entry, parameters, body, functions),
         signature,
-        tuple(view.offset % _ALIGNED == 0 for view in views),
+        tuple(view.offset % ALIGNED == 0 for view in views),
         programs,
         warps,
         stages,

@@ -1,4 +1,7 @@
-"""dot: transposes of its operands become dimension numbers; products over nothing, over one, of repeated values."""
+"""dot: transposes of its operands become dimension numbers; products over nothing, over one, of repeated values.
+
+ragged-dot: the groups of a batch dimension change nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import DimensionsAttrs, DotAttrs
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs, RaggedDotAttrs
 from spmd.ops.dot import free_dims
 from spmd.passes.algebraic.convert import keeps_every_value
 from spmd.passes.algebraic.match import broadcast_dims, element_type, used_once
@@ -239,3 +242,12 @@ def _without(x: HloInstruction, side: int, dims: list[int], b: Builder) -> HloIn
         return b.dot(smaller, x.operand(1), attrs, element_type(x))
     attrs = replace(attrs, rhs_batch=batch, rhs_contracting=contracting)
     return b.dot(x.operand(0), smaller, attrs, element_type(x))
+
+
+@simplifies(Opcode.RAGGED_DOT)
+def ragged_dot_of_a_batch(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """ragged-dot(a, c, sizes) whose groups are runs of a batch dimension => dot(a, c)"""
+    attrs = x.attrs_as(RaggedDotAttrs)
+    if attrs.lhs_ragged_dims[0] not in attrs.dot.lhs_batch:
+        return None
+    return b.dot(x.operand(0), x.operand(1), attrs.dot, element_type(x))

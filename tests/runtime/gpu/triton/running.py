@@ -1,4 +1,4 @@
-"""Kernels of fusions run in Triton's interpreter on arrays of any layout, next to the reference evaluator."""
+"""Triton kernels run in Triton's interpreter on arrays of any layout, next to the reference evaluator."""
 
 from __future__ import annotations
 
@@ -43,13 +43,23 @@ def run(
     views = [*(operands or dense), *results]
     entry = parse_module(text).entry
     kernels = attention_kernels(entry, views[: len(dense)], results, tf32=False)
+    return run_kernels(interpreter, kernels, arrays, views)
+
+
+def run_kernels(
+    interpreter: Interpreter,
+    kernels: Sequence[TritonKernel],
+    arrays: Sequence[np.ndarray],
+    views: Sequence[StridedView],
+) -> list[np.ndarray]:
+    """Run ``kernels`` on ``arrays`` and results of these layouts, which are those of all parameters."""
     memories = [np.zeros(_extent(view), np.uint8) for view in views]
     placed = [_array(memory, view) for memory, view in zip(memories, views, strict=True)]
     for target, source in zip(placed, arrays, strict=False):
         target[...] = source
     for kernel in kernels:
         interpreter.run(kernel, memories, [view.offset for view in views])
-    return placed[len(dense) :]
+    return placed[len(arrays) :]
 
 
 def expected(text: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

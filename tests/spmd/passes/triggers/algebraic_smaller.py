@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spmd.device import ReductionKind
-from spmd.hlo import HloInstruction, Stage
-from spmd.ops.attrs import DotAttrs
+from spmd.hlo import HloInstruction, Opcode, Stage
+from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import FLOATS, INTEGERS, NUMBERS, Program
@@ -151,6 +151,16 @@ def dot_of_widened(p: Program) -> HloInstruction:
     if p.chance():
         return p.b.dot(left, right, DotAttrs((1,), (0,)))
     return p.b.dot(right, left, DotAttrs((0,), (1,)))
+
+
+@form
+def ragged_dot_of_a_batch(p: Program) -> HloInstruction:
+    kind, batch, k = p.element_type(REAL), p.integer(2, 4), p.integer(2, 4)
+    left = p.value(kind, (batch, p.integer(1, 3), k))
+    right = p.value(kind, (k, batch, p.integer(1, 3)))
+    attrs = RaggedDotAttrs(DotAttrs((2,), (0,), (0,), (1,)), (0,))
+    sizes = p.value(S32, (p.integer(1, 3),))
+    return p.b.create(Opcode.RAGGED_DOT, (left, right, sizes), attrs)
 
 
 @form
