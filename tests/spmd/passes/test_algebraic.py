@@ -226,6 +226,11 @@ CASES = {
     "f32[1,4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
         "reshape(dot(p9, p10, (2,), (0,)), f32[1,4,5])"
     ),
+    "c = f32[4] convert(h); "
+    "f32[4,6] ragged-dot(c, b, i), lhs_ragged_dims={0}, rhs_group_dims={0}": (
+        "ragged-dot(p7, p1, p2, DotAttrs(lhs_contracting=(), rhs_contracting=(), lhs_batch=(), rhs_batch=(), "
+        "operand_precision=(), algorithm='', extra=()), (0,), (0,))"
+    ),
     "f32[] dot(a, b), lhs_contracting_dims={1,0}, rhs_contracting_dims={1,0}": "dot(p0, p1, (0, 1), (0, 1))",
     "c = f32[4] convert(h); d = f32[4] convert(h); "
     "f32[] dot(c, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}": "dot(p7, p7, (0,), (0,))",
