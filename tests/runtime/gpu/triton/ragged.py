@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,10 +82,9 @@ def of_depth(groups: Sequence[int], m: int, k: int, n: int, **more: object) -> R
 
 
 def even(total: int, count: int) -> list[int]:
-    """``count`` sizes of groups that add up to ``total``, some of them different."""
-    sizes = [total // count] * count
-    sizes[0] += total - math.fsum(sizes).__trunc__()
-    return sizes
+    """``count`` sizes of groups that add up to ``total``; the first takes the remainder."""
+    size, rest = divmod(total, count)
+    return [size + rest, *[size] * (count - 1)]
 
 
 _NARROW = ("bf16", "bf16", "bf16")
