@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from launch.cache.cache_folder import find_code_by_sources
@@ -13,6 +16,7 @@ from launch.cli.output_path import require_writable
 from launch.cli.programs.compile_options import compile_options
 from launch.cli.programs.module_files import read_module
 from launch.ranks.messages import printable
+from launch.target.engine_choice import gpu_options
 from runtime.codegen.llvm.jit import host_jit
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
@@ -37,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also write machine code for this processor, which `spmd run --trust` uses; this loads the program, so "
         "this process needs the memory of all devices",
     )
+    parser.add_argument(
+        "--gpu-code",
+        type=gpu_architecture,
+        metavar="sm_90",
+        help="also write the Triton kernels of attention and ragged products, compiled for GPUs of this architecture; "
+        "`spmd run --trust` uses them, so that machines with such GPUs need no Triton",
+    )
     parser.set_defaults(run=run)
 
 
@@ -48,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
     module = read_module(options)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)
-    code = _code_of(executable) if options.with_code else b""
-    write_file(options.output, save_bytes(executable, code))
+    code = _code_of(executable) if options.with_code else {}
+    if options.gpu_code:
+        code |= _gpu_code_of(executable, options.gpu_code)
+    write_file(options.output, save_bytes(executable, code_bytes(code)))
     print(
         f"{options.output}: {printable(executable.program.name, keep='')} for {executable.num_devices} devices, "
         f"compiled in {sum(executable.compile_seconds.values()):.2f} s"
@@ -57,9 +70,25 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _code_of(executable: Executable) -> bytes:
+def _code_of(executable: Executable) -> dict[str, Callable[[], bytes]]:
     """Return the machine code of a step, on devices of a process and on ranks, with that which compiling has used."""
     begin_fixed_code(executable.num_devices)
     executable.load_devices()
     collected, host_jit().collected = host_jit().collected or {}, None
-    return code_bytes(collected)
+    return collected
+
+
+def _gpu_code_of(executable: Executable, arch: str) -> dict[str, Callable[[], bytes]]:
+    """Return the code of the Triton kernels for GPUs of ``arch``, with the options that the environment sets."""
+    from runtime.gpu.precompile import (
+        triton_code,
+    )  # deferred: it brings the planner of GPU programs
+
+    return triton_code(executable, arch, replace(gpu_options(), triton=True))
+
+
+def gpu_architecture(text: str) -> str:
+    """Return ``text``, the architecture of a GPU. Raises ArgumentTypeError if it is none."""
+    if re.fullmatch(r"sm_[0-9]{2,3}", text) is None:
+        raise argparse.ArgumentTypeError(f"expected an architecture such as sm_90, found {text!r}")
+    return text

@@ -41,7 +41,11 @@ def note_hosted(executable: Executable) -> None:
     if kernels is None or not kernels.hosted:
         return
     report_note(str(kernels))
-    if any("Convolution" in kind for kind, _ in kernels.hosted) and find_spec("cudnn") is None:
-        from runtime.gpu.availability import EXTRA
+    for kind, what, package, library in (
+        ("Convolution", "convolutions", "cudnn", "cuDNN"),
+        ("RaggedDot", "ragged products", "triton", "Triton"),
+    ):
+        if any(kind in hosted for hosted, _ in kernels.hosted) and find_spec(package) is None:
+            from runtime.gpu.availability import EXTRA
 
-        report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")
+            report_note(f"{library} computes {what} on the GPU: {EXTRA}")

@@ -69,6 +69,7 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
         tf32=environment.get(TF32_VARIABLE) != "off",
         cudnn=find_spec("cudnn") is not None,
         epilogues=environment.get(EPILOGUES_VARIABLE) != "off",
+        triton=find_spec("triton") is not None,
         tuning_file=tuning_file(environment),
     )
 

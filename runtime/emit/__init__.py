@@ -37,6 +37,7 @@ LOWERINGS.import_at_need(
             Opcode.CHOLESKY,
             Opcode.TRIANGULAR_SOLVE,
         ),
+        "runtime.emit.ragged_dot": (Opcode.RAGGED_DOT,),
         "runtime.emit.reduce": (Opcode.REDUCE,),
         "runtime.emit.reduce_window": (
             Opcode.REDUCE_WINDOW,
@@ -49,7 +50,6 @@ LOWERINGS.import_at_need(
             Opcode.BITCAST_CONVERT,
             Opcode.GET_DIMENSION_SIZE,
             Opcode.MAP,
-            Opcode.RAGGED_DOT,
             Opcode.SCALED_DOT,
         ),
         "runtime.emit.reshape": (

@@ -15,6 +15,7 @@ class GpuOptions:
     cudnn: cuDNN computes convolutions; otherwise the host does.
     epilogues: a library computes bias, relu, scale and addend of a product in the call of the product.
     f8: tensor cores multiply f8 operands directly, on GPUs from sm_89 on.
+    triton: Triton is installed. Without it, the host computes ragged products whose code no saved executable has.
     tuning_file: path of a file with the fastest algorithm of each large product. If all devices are in this process,
     missing entries are measured and added. Empty: the library chooses the algorithms.
     """
@@ -25,6 +26,7 @@ class GpuOptions:
     cudnn: bool = True
     epilogues: bool = True
     f8: bool = True
+    triton: bool = True
     tuning_file: str = ""
 
 

@@ -12,7 +12,7 @@ from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.triton.kernel import TritonKernel
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import Kernel
-from runtime.program.records.attention import AttentionKernel
+from runtime.program.records.reference import ReferenceKernel
 from spmd.lazy_dataclass import dataclass
 
 
@@ -105,7 +105,7 @@ class ConvolutionWork(Work):
 class TritonWork(Work):
     """Launch of the Triton kernel ``launch``, which computes results of ``kernel``."""
 
-    kernel: AttentionKernel
+    kernel: ReferenceKernel
     launch: TritonKernel
     arrays: KernelArraysOnDevice
 

@@ -128,7 +128,8 @@ def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Valu
     for group, mask in enumerate(_runs(lhs, sizes, attrs)):
         part = np.where(mask, lhs, lhs.dtype.type(0))
         if ragged in attrs.dot.lhs_contracting:
-            total[group] = contract(part, rhs, attrs.dot, result)
+            own = np.where(_mask_of_rhs(mask, attrs.dot, rhs.ndim), rhs, rhs.dtype.type(0))
+            total[group] = contract(part, own, attrs.dot, result)
         else:
             _add_free_run(total, part, np.take(rhs, group, attrs.rhs_group_dims[0]), attrs, mask)
     return total
@@ -143,7 +144,8 @@ def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArr
     (ragged,) = attrs.lhs_ragged_dims
     prefix = group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()
     order = np.argsort(prefix) if prefix else ()
-    ends = np.minimum(np.cumsum(sizes, axis=-1, dtype=np.int64), lhs.shape[ragged])
+    sizes = sizes.astype(np.int64)
+    ends = np.cumsum(sizes, axis=-1)
     inside = np.arange(lhs.shape[ragged]).reshape(
         [-1 if d == ragged else 1 for d in range(lhs.ndim)]
     )
@@ -152,6 +154,17 @@ def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArr
         end = ends[..., group].transpose(tuple(order)).reshape(shape)
         start = end - sizes[..., group].transpose(tuple(order)).reshape(shape)
         yield (inside >= start) & (inside < end)
+
+
+def _mask_of_rhs(mask: NDArray, dot: DotAttrs, rank: int) -> NDArray:
+    """Return ``mask``, which broadcasts to lhs and is constant along its free dimensions, for rhs of ``rank``."""
+    left, right = (*dot.lhs_batch, *dot.lhs_contracting), (*dot.rhs_batch, *dot.rhs_contracting)
+    free = [d for d in range(mask.ndim) if d not in left]
+    order = np.argsort(right)
+    shape = [1] * rank
+    for i, j in zip(left, right, strict=True):
+        shape[j] = mask.shape[i]
+    return mask.transpose([*(left[n] for n in order), *free]).reshape(shape)
 
 
 def _add_free_run(

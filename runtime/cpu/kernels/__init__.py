@@ -32,7 +32,7 @@ CPU_KERNELS.import_at_need(
         "runtime.cpu.kernels.reduce.program_reduce": ("ProgramReduceKernel",),
         "runtime.cpu.kernels.reduce.reduce_window": ("ReduceWindowKernel",),
         "runtime.cpu.kernels.reduce.select_and_scatter": ("SelectAndScatterKernel",),
-        "runtime.cpu.kernels.reference": ("AttentionKernel", "ReferenceKernel"),
+        "runtime.cpu.kernels.reference": ("AttentionKernel", "RaggedDotKernel", "ReferenceKernel"),
         "runtime.cpu.kernels.rows.rows": ("RowKernel",),
         "runtime.cpu.kernels.sort.sort": ("SortKernel",),
     }

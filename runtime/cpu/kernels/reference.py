@@ -9,12 +9,12 @@ import numpy as np
 
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.attention import AttentionKernel
+from runtime.program.records.ragged_dot import RaggedDotKernel
 from runtime.program.records.reference import ReferenceKernel
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.evaluator.value import Value, flatten
 
 
-@CPU_KERNELS.binds(AttentionKernel)
 @CPU_KERNELS.binds(ReferenceKernel)
 def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
     """Return an action that evaluates the instruction and copies the arrays of its value to the results."""
@@ -27,3 +27,7 @@ def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
             np.copyto(target, part)
 
     return run
+
+
+for _kind in (AttentionKernel, RaggedDotKernel):
+    CPU_KERNELS.binds(_kind)(bind_reference)

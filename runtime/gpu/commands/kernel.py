@@ -18,6 +18,7 @@ from runtime.gpu.libraries import (  # noqa: F401 - they register their sequence
     linalg,
     product,
     product_epilogue,
+    ragged_dot,
 )
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.gemm import are_f8

@@ -1,1 +1,1 @@
-"""Triton kernels of attention fusions: their source text, and its compilation to cubins."""
+"""Triton kernels of attention fusions and ragged products: their source text, and its compilation to cubins."""

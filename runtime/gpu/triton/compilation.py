@@ -15,35 +15,20 @@ from typing import Any
 from runtime.gpu.codegen.launch import WARP
 from runtime.gpu.errors import GpuLibraryError
 from runtime.gpu.triton.kernel import TritonKernel
-from spmd.lazy_dataclass import dataclass
+from runtime.gpu.triton.saved_code import Cubin, most_shared, trusted_cubin
 
 _INSTALL = 'pip install "spmd-executor[gpu]"'
 _LOCK = threading.Lock()
-#: Largest shared memory of a block in bytes, by architecture, and on those that are not named. If a kernel needs more,
-#: it loads fewer blocks ahead.
-_MOST_SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "sm_103": 227 << 10}
-_LEAST_SHARED = 99 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Cubin:
-    """Compiled kernel.
-
-    image: the module. entry: name of the kernel function in it. threads, shared_bytes: threads and shared memory of a
-    block.
-    """
-
-    image: bytes
-    entry: str
-    threads: int
-    shared_bytes: int
 
 
 def compiled(kernel: TritonKernel, arch: str) -> Cubin:
-    """Return ``kernel`` compiled for ``arch``, for example sm_90. It is compiled once in a process.
+    """Return ``kernel`` compiled for ``arch``, for example sm_90.
 
-    Raises GpuLibraryError if Triton is not installed or rejects the kernel, or if it needs too much shared memory.
+    It is compiled once in a process, unless a file that the user trusts has its code. Raises GpuLibraryError if Triton
+    is not installed or rejects the kernel, or if it needs too much shared memory.
     """
+    if (saved := trusted_cubin(kernel, arch)) is not None:
+        return saved
     with _LOCK:
         return _compiled(kernel, arch)
 
@@ -51,7 +36,7 @@ def compiled(kernel: TritonKernel, arch: str) -> Cubin:
 @cache
 def _compiled(kernel: TritonKernel, arch: str) -> Cubin:
     made = compile_kernel(kernel, arch)
-    most = _MOST_SHARED.get(arch, _LEAST_SHARED)
+    most = most_shared(arch)
     while made.metadata.shared > most and kernel.stages > 1:
         kernel = replace(kernel, stages=kernel.stages - 1)
         made = compile_kernel(kernel, arch)
@@ -71,7 +56,8 @@ def compile_kernel(kernel: TritonKernel, arch: str) -> Any:
         triton = importlib.import_module("triton")
     except ImportError as error:
         raise GpuLibraryError(
-            f"attention on a GPU needs Triton, which cannot be imported ({error}): {_INSTALL}"
+            f"{kernel.entry} has no code for {arch} and needs Triton, which cannot be imported ({error}): {_INSTALL}, "
+            f"or run a file of `spmd compile --gpu-code {arch}` with --trust"
         ) from error
     backends = importlib.import_module("triton.backends.compiler")
     compiler = importlib.import_module("triton.compiler")
@@ -101,7 +87,7 @@ def compile_kernel(kernel: TritonKernel, arch: str) -> Any:
 
 def loaded(text: str, folder: Path) -> ModuleType:
     """Return the module with the generated source ``text``, which Triton reads from a file in ``folder``."""
-    path = folder / "attention_kernel.py"
+    path = folder / "triton_kernel.py"
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

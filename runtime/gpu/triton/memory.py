@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from runtime.gpu.triton.axes import Axes, Axis, AxisKind, Blocks, expanded, tile_axes
 from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.refusal import NoTritonKernelError
@@ -74,34 +76,40 @@ class TileMemory:
         """Return the pointers of a tile. What does not change in the loop is computed before it."""
         if len(set(axes)) < len(axes):
             raise NoTritonKernelError("an array with two dimensions along one axis")
-        strides = dict(zip(axes, _element_strides(view), strict=True))
-        wide = sum((a.size - 1) * abs(s) for a, s in strides.items()) > _MOST_32
+        strides = dict(zip(axes, element_strides(view), strict=True))
+        wide = needs_64_bits((axis.size, stride) for axis, stride in strides.items())
         own = tile_axes(axes)
         pointers = pointer
         for axis in axes:
             if axis.kind is AxisKind.BATCH and strides[axis]:
-                pointers += f" + {_scaled(f'b{axis.number}', strides[axis], wide)}"
+                pointers += f" + {scaled(f'b{axis.number}', strides[axis], wide)}"
         if pointers != pointer:
             pointers = self._lines.assigned(Level.PROLOGUE, pointers)
         terms = [
-            _scaled(expanded(self._within(axis), (axis,), own), strides[axis], wide) for axis in own
+            scaled(expanded(self._within(axis), (axis,), own), strides[axis], wide) for axis in own
         ]
         if terms:
             pointers = self._lines.assigned(Level.PROLOGUE, " + ".join([pointers, *terms]))
         moves = [(f"b{a.number}", strides[a]) for a in axes if a.kind is AxisKind.STEP]
         moves += [("start", strides[a]) for a in own if a.kind is AxisKind.LOOP]
-        moved = " + ".join(_scaled(name, stride, wide) for name, stride in moves if stride)
+        moved = " + ".join(scaled(name, stride, wide) for name, stride in moves if stride)
         return f"{pointers} + ({moved})" if moved else pointers
 
 
-def _element_strides(view: StridedView) -> tuple[int, ...]:
-    """Return the strides of ``view`` in elements."""
+def needs_64_bits(steps: Iterable[tuple[int, int]]) -> bool:
+    """Return whether offsets need 64 bits in an array with dimensions of sizes and strides ``steps``."""
+    return sum((size - 1) * abs(stride) for size, stride in steps) > _MOST_32
+
+
+def element_strides(view: StridedView) -> tuple[int, ...]:
+    """Return the strides of ``view`` in elements. Raises NoTritonKernelError if they are no multiples of one."""
     width = view.element_type.byte_size
     if any(stride % width for stride in view.strides):
         raise NoTritonKernelError("strides that are no multiples of an element")
     return tuple(stride // width for stride in view.strides)
 
 
-def _scaled(name: str, stride: int, wide: bool) -> str:
+def scaled(name: str, stride: int, wide: bool) -> str:
+    """Return the expression of ``name`` times ``stride``, computed in 64 bits if ``wide`` is True."""
     index = f"{name}.to(tl.int64)" if wide else name
     return index if stride == 1 else f"{index} * {stride}"

@@ -12,17 +12,14 @@ from runtime.gpu.triton.axes import Axes, Axis, AxisKind, Blocks, expanded, tile
 from runtime.gpu.triton.elements import cast, literal, operation, type_name
 from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.memory import TileMemory
+from runtime.gpu.triton.products import TileProduct
 from runtime.gpu.triton.refusal import NoTritonKernelError
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, DotAttrs, IotaAttrs, ParameterAttrs
 from spmd.ops.dot import free_dims
-from spmd.ops.product_precision import allows_tf32
 from spmd.shape import PrimitiveType
-
-#: Types that tensor cores multiply as they are. Others are converted to f32.
-_NARROW = (PrimitiveType.BF16, PrimitiveType.F16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +178,9 @@ class Tiles:
         transposed: ``right`` is transposed.
         """
         kinds = {operand.array_shape.element_type for operand in dot.operands}
-        for kind in kinds:
-            if kind not in (*_NARROW, PrimitiveType.F32):
-                raise NoTritonKernelError(f"{dot.name}: a product of {kind}")
-        kind = kinds.pop() if len(kinds) == 1 else PrimitiveType.F32
-        first, second = (cast(tile.name, tile.kind, kind) for tile in (left, right))
-        if transposed:
-            second = f"tl.trans({second})"
-        arguments = [first, second, *([acc] if acc else [])]
-        if kind is PrimitiveType.F32:
-            tf32 = self._tf32 and allows_tf32(dot.attrs_as(DotAttrs))
-            arguments.append(f'input_precision="{"tf32" if tf32 else "ieee"}"')
-        return f"tl.dot({', '.join(arguments)})"
+        made = TileProduct.of(kinds, dot.attrs_as(DotAttrs), tf32=self._tf32)
+        factors = ((tile.name, tile.kind) for tile in (left, right))
+        return made.text(*factors, transposed=transposed, acc=acc)
 
 
 def _type(x: HloInstruction) -> PrimitiveType:

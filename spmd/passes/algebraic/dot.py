@@ -1,4 +1,7 @@
-"""dot: transposes of its operands become dimension numbers; products over nothing, over one, of repeated values."""
+"""dot: transposes of its operands become dimension numbers; products over nothing, over one, of repeated values.
+
+ragged-dot: the groups of a batch dimension change nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops.attrs import DimensionsAttrs, DotAttrs
+from spmd.ops.attrs import DimensionsAttrs, DotAttrs, RaggedDotAttrs
 from spmd.ops.dot import free_dims
 from spmd.passes.algebraic.convert import keeps_every_value
 from spmd.passes.algebraic.match import broadcast_dims, element_type, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_annotated
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 @simplifies(Opcode.DOT)
@@ -81,16 +84,30 @@ def _is_wide(lhs: HloInstruction, pair: tuple[int, int]) -> bool:
 def dot_of_widened(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """f32 dot(f32 convert(bf16 a), f32 convert(bf16 c)) => f32 dot(bf16 a, bf16 c): products and sums are f32 anyway"""
     attrs = x.attrs_as(DotAttrs)
-    if (
-        attrs.extra
-        or attrs.algorithm
-        or any(element_type(o) is not element_type(x) for o in x.operands)
-    ):
+    factors = None if attrs.extra else _factors_before_widening(x, attrs)
+    return None if factors is None else b.dot(*factors, attrs, element_type(x))
+
+
+@simplifies(Opcode.RAGGED_DOT)
+def ragged_dot_of_widened(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """f32 ragged-dot(f32 convert(bf16 a), f32 c, sizes) => f32 ragged-dot(bf16 a, f32 c, sizes), as for dot"""
+    attrs = x.attrs_as(RaggedDotAttrs)
+    factors = _factors_before_widening(x, attrs.dot)
+    if factors is None:
         return None
-    sources = [_before_widening(o) for o in x.operands]
-    if sources == list(x.operands):
+    operands = (*factors, x.operand(2))
+    return b.create(Opcode.RAGGED_DOT, operands, attrs, shape=ArrayShape(element_type(x), ()))
+
+
+def _factors_before_widening(
+    x: HloInstruction, attrs: DotAttrs
+) -> tuple[HloInstruction, HloInstruction] | None:
+    """Return the factors of the product ``x`` without conversions that widen them; None if there are none."""
+    lhs, rhs = x.operands[:2]
+    if attrs.algorithm or any(element_type(o) is not element_type(x) for o in (lhs, rhs)):
         return None
-    return b.dot(sources[0], sources[1], attrs, element_type(x))
+    sources = _before_widening(lhs), _before_widening(rhs)
+    return None if sources == (lhs, rhs) else sources
 
 
 def _before_widening(operand: HloInstruction) -> HloInstruction:
@@ -239,3 +256,12 @@ def _without(x: HloInstruction, side: int, dims: list[int], b: Builder) -> HloIn
         return b.dot(smaller, x.operand(1), attrs, element_type(x))
     attrs = replace(attrs, rhs_batch=batch, rhs_contracting=contracting)
     return b.dot(x.operand(0), smaller, attrs, element_type(x))
+
+
+@simplifies(Opcode.RAGGED_DOT)
+def ragged_dot_of_a_batch(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """ragged-dot(a, c, sizes) whose groups are runs of a batch dimension => dot(a, c)"""
+    attrs = x.attrs_as(RaggedDotAttrs)
+    if attrs.lhs_ragged_dims[0] not in attrs.dot.lhs_batch:
+        return None
+    return b.dot(x.operand(0), x.operand(1), attrs.dot, element_type(x))

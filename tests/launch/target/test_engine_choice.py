@@ -126,4 +126,4 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True, tf32=False)
     assert gpu_options({"SPMD_GPU_EPILOGUES": "off"}) == GpuOptions(epilogues=False)
     monkeypatch.setattr("launch.target.engine_choice.find_spec", lambda _: None)
-    assert gpu_options({}) == GpuOptions(cudnn=False)
+    assert gpu_options({}) == GpuOptions(cudnn=False, triton=False)

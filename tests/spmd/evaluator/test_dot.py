@@ -105,6 +105,25 @@ def test_ragged_free_dimension(run, rng):
     np.testing.assert_array_equal(run(body, x, w, sizes)[0], want)
 
 
+def test_groups_of_more_rows_than_there_are(run, rng):
+    """The last groups are cut off; the first ones keep their rows."""
+    x, w = (rng.integers(-4, 4, dims).astype(np.float32) for dims in ((5, 3), (3, 3, 2)))
+    sizes = np.array([2, 2, 4], np.int32)
+    body = """x = f32[5,3] parameter(0) w = f32[3,3,2] parameter(1) s = s32[3] parameter(2)
+      ROOT r = f32[5,2] ragged-dot(x, w, s), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}"""
+    want = np.concatenate([x[:2] @ w[0], x[2:4] @ w[1], x[4:] @ w[2]])
+    np.testing.assert_array_equal(run(body, x, w, sizes)[0], want)
+
+
+def test_nan_reaches_only_its_group(run):
+    x, y = np.ones((3, 2), np.float32), np.ones((3, 4), np.float32)
+    x[0], y[2] = np.nan, np.inf
+    body = """x = f32[3,2] parameter(0) y = f32[3,4] parameter(1) s = s32[3] parameter(2)
+      ROOT r = f32[3,2,4] ragged-dot(x, y, s), lhs_contracting_dims={0}, rhs_contracting_dims={0}, lhs_ragged_dims={0}"""
+    (got,) = run(body, x, y, np.array([1, 1, 1], np.int32))
+    np.testing.assert_array_equal(got[:, 0, 0], [np.nan, 1, np.inf])
+
+
 def test_ragged_contracting_dimension(run, rng):
     x, y = (
         rng.integers(-4, 4, (2, 6)).astype(np.float32),

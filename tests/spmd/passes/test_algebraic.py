@@ -215,7 +215,9 @@ CASES = {
         "reshape(reduce(p0, -inf, (0,)), f32[1,6])"
     ),
     "f32[6] reduce(e, s), dimensions={0}, to_apply=sum": "broadcast(p5, (), f32[6])",
-    # dot
+    # dot, ragged-dot
+    "f32[4,6,6] ragged-dot(a, b, i), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+    "lhs_ragged_dims={0}": "multiply(broadcast(p0, (0, 1), f32[4,6,6]), broadcast(p1, (0, 2), f32[4,6,6]))",
     "t = f32[6,4] transpose(a), dimensions={1,0}; "
     "f32[4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": "dot(p0, p10, (1,), (0,))",
     "t = f32[6,0] transpose(e), dimensions={1,0}; "
@@ -223,6 +225,11 @@ CASES = {
     "t = f32[6,1,4] transpose(u), dimensions={2,1,0}; "
     "f32[1,4,5] dot(t, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}": (
         "reshape(dot(p9, p10, (2,), (0,)), f32[1,4,5])"
+    ),
+    "c = f32[4] convert(h); "
+    "f32[4,6] ragged-dot(c, b, i), lhs_ragged_dims={0}, rhs_group_dims={0}": (
+        "ragged-dot(p7, p1, p2, DotAttrs(lhs_contracting=(), rhs_contracting=(), lhs_batch=(), rhs_batch=(), "
+        "operand_precision=(), algorithm='', extra=()), (0,), (0,))"
     ),
     "f32[] dot(a, b), lhs_contracting_dims={1,0}, rhs_contracting_dims={1,0}": "dot(p0, p1, (0, 1), (0, 1))",
     "c = f32[4] convert(h); d = f32[4] convert(h); "

@@ -14,11 +14,12 @@ from runtime.program.records.attention import AttentionKernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.fft import FftKernel
+from runtime.program.records.ragged_dot import RaggedDotKernel
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
 NO_TEXT = KernelSource("", (), (), 0, 1, 1, ())
-_BY_LIBRARIES = (AttentionKernel, CopyKernel, DotKernel, FftKernel)
+_BY_LIBRARIES = (AttentionKernel, CopyKernel, DotKernel, FftKernel, RaggedDotKernel)
 
 
 def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[KernelSource, ...] | None:

@@ -1,4 +1,4 @@
-"""Kernels of fusions run in Triton's interpreter on arrays of any layout, next to the reference evaluator."""
+"""Triton kernels run in Triton's interpreter on arrays of any layout, next to the reference evaluator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from runtime.gpu.triton.kernel import TritonKernel, triton_kernels
+from runtime.gpu.triton.attention import attention_kernels
+from runtime.gpu.triton.kernel import TritonKernel
 from runtime.program.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
@@ -27,7 +28,7 @@ def dense_views(text: str) -> tuple[list[StridedView], list[StridedView]]:
 def kernel_of(text: str, *, tf32: bool = True) -> TritonKernel:
     """The kernel of the computation on row-major arrays."""
     operands, results = dense_views(text)
-    (kernel,) = triton_kernels(parse_module(text).entry, operands, results, tf32=tf32)
+    (kernel,) = attention_kernels(parse_module(text).entry, operands, results, tf32=tf32)
     return kernel
 
 
@@ -41,14 +42,24 @@ def run(
     dense, results = dense_views(text)
     views = [*(operands or dense), *results]
     entry = parse_module(text).entry
-    kernels = triton_kernels(entry, views[: len(dense)], results, tf32=False)
+    kernels = attention_kernels(entry, views[: len(dense)], results, tf32=False)
+    return run_kernels(interpreter, kernels, arrays, views)
+
+
+def run_kernels(
+    interpreter: Interpreter,
+    kernels: Sequence[TritonKernel],
+    arrays: Sequence[np.ndarray],
+    views: Sequence[StridedView],
+) -> list[np.ndarray]:
+    """Run ``kernels`` on ``arrays`` and results of these layouts, which are those of all parameters."""
     memories = [np.zeros(_extent(view), np.uint8) for view in views]
     placed = [_array(memory, view) for memory, view in zip(memories, views, strict=True)]
     for target, source in zip(placed, arrays, strict=False):
         target[...] = source
     for kernel in kernels:
         interpreter.run(kernel, memories, [view.offset for view in views])
-    return placed[len(dense) :]
+    return placed[len(arrays) :]
 
 
 def expected(text: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

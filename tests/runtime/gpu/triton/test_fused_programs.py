@@ -15,7 +15,7 @@ from launch.target.machine_option import machine_for
 from runtime.emit.reference import parentless
 from runtime.fusion.attention.attention_fusion import AttentionFusion
 from runtime.gpu.report import KernelReport
-from runtime.gpu.triton.kernel import triton_kernels
+from runtime.gpu.triton.attention import attention_kernels
 from runtime.program.strides import StridedView
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.evaluator.evaluator import evaluate_instruction
@@ -81,7 +81,7 @@ def test_numbers(name: str, kind: PrimitiveType, interpreter: Interpreter) -> No
             for own in (fusion.operands, fusion.to_apply.root.elements)
         ]
         memories = [one.reshape(-1).view(np.uint8) for one in (*arrays, *results)]
-        for kernel in triton_kernels(fusion.to_apply, *views, tf32=False):
+        for kernel in attention_kernels(fusion.to_apply, *views, tf32=False):
             interpreter.run(kernel, memories, [0] * len(memories))
         assert largest_error(results, wanted) < BOUNDS[kind], fusion.name
 

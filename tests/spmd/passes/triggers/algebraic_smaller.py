@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spmd.device import ReductionKind
-from spmd.hlo import HloInstruction, Stage
-from spmd.ops.attrs import DotAttrs
+from spmd.hlo import HloInstruction, Opcode, Stage
+from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import FLOATS, INTEGERS, NUMBERS, Program
@@ -134,23 +134,47 @@ def contract_in_order(p: Program) -> HloInstruction:
     return p.b.dot(left, right, DotAttrs((1, 0), (2, 1)))
 
 
+#: Pairs of types: all values of the first are values of the second.
+_WIDENINGS = (
+    (PrimitiveType.BF16, PrimitiveType.F32),
+    (PrimitiveType.F16, PrimitiveType.F32),
+    (PrimitiveType.F32, PrimitiveType.F64),
+    (PrimitiveType.S8, S32),
+    (PrimitiveType.U8, S32),
+)
+
+
 @form
 def dot_of_widened(p: Program) -> HloInstruction:
-    narrow, wide = p.choose(
-        (
-            (PrimitiveType.BF16, PrimitiveType.F32),
-            (PrimitiveType.F16, PrimitiveType.F32),
-            (PrimitiveType.F32, PrimitiveType.F64),
-            (PrimitiveType.S8, S32),
-            (PrimitiveType.U8, S32),
-        )
-    )
+    narrow, wide = p.choose(_WIDENINGS)
     m, k, n = p.integer(1, 4), p.integer(2, 5), p.integer(1, 4)
     left = p.b.convert(p.value(narrow, (m, k)), wide)
     right = p.value(wide, (k, n)) if p.chance() else p.b.convert(p.value(narrow, (k, n)), wide)
     if p.chance():
         return p.b.dot(left, right, DotAttrs((1,), (0,)))
     return p.b.dot(right, left, DotAttrs((0,), (1,)))
+
+
+@form
+def ragged_dot_of_widened(p: Program) -> HloInstruction:
+    narrow, wide = p.choose(_WIDENINGS)
+    m, k, n, groups = p.integer(1, 4), p.integer(2, 5), p.integer(1, 4), p.integer(1, 3)
+    left = p.b.convert(p.value(narrow, (m, k)), wide)
+    right = p.value(wide, (groups, k, n))
+    if p.chance():
+        right = p.b.convert(p.value(narrow, (groups, k, n)), wide)
+    attrs = RaggedDotAttrs(DotAttrs((1,), (1,)), (0,), (0,))
+    return p.b.create(Opcode.RAGGED_DOT, (left, right, p.value(S32, (groups,))), attrs)
+
+
+@form
+def ragged_dot_of_a_batch(p: Program) -> HloInstruction:
+    kind, batch, k = p.element_type(REAL), p.integer(2, 4), p.integer(2, 4)
+    left = p.value(kind, (batch, p.integer(1, 3), k))
+    right = p.value(kind, (k, batch, p.integer(1, 3)))
+    attrs = RaggedDotAttrs(DotAttrs((2,), (0,), (0,), (1,)), (0,))
+    sizes = p.value(S32, (p.integer(1, 3),))
+    return p.b.create(Opcode.RAGGED_DOT, (left, right, sizes), attrs)
 
 
 @form
