@@ -65,7 +65,8 @@ class HorizontalWork(Work):
 class GemmWork(Work):
     """Matrix product by calls of cuBLAS, which run in order.
 
-    addend, bias: arrays that the epilogues of the calls read; None if they read none.
+    addend, bias: arrays that the epilogues of the calls read; None if they read none. aux: array that they write if
+    their activation is GELU, and read if it is GELU_GRADIENT, or None.
     """
 
     calls: tuple[GemmCall, ...]
@@ -74,6 +75,7 @@ class GemmWork(Work):
     result: DeviceView
     addend: DeviceView | None = None
     bias: DeviceView | None = None
+    aux: DeviceView | None = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,47 @@ def library_kernels(
     return frozenset(products_taken(graph, profile, cost_model).within)
 
 
+def sums_read_again(
+    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+) -> frozenset[Kernel]:
+    """Return the kernels that a library computes with a product, that several kernels read, and that are not larger.
+
+    If they are in memory instead of the product, nothing has to be added again, and a library can write them as the
+    arguments of gelu.
+    """
+    found = products_taken(graph, profile, cost_model).within
+    return frozenset(
+        kernel for kernel in found if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
+    )
+
+
+def _is_not_larger(kernel: Kernel) -> bool:
+    """Return whether the elements of the result are not larger than those of the products that ``kernel`` reads."""
+    (root,) = kernel.roots
+    size = root.array_shape.element_type.byte_size
+    return all(
+        size <= x.array_shape.element_type.byte_size
+        for x in kernel.inputs
+        if x.opcode is Opcode.DOT
+    )
+
+
+def is_library_kernel(
+    kernel: Kernel,
+    without: Sequence[Kernel],
+    graph: FusionGraph,
+    profile: LiveProfile,
+    cost_model: CostModel,
+) -> bool:
+    """Return whether a library computes ``kernel``, which would replace the kernels ``without``, with a product."""
+    search = _Epilogues(graph, profile, cost_model)
+    return any(
+        search.with_product(x, graph.operands_of(x), kernel, without) is not None
+        for x in kernel.inputs
+        if x.opcode is Opcode.DOT and is_plain(x)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TakenProducts:
     """Fusions of products.
@@ -99,14 +140,23 @@ class _Epilogues:
         return TakenProducts(found, alone)
 
     def with_product(
-        self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
+        self,
+        product: HloInstruction,
+        reads: Sequence[HloInstruction],
+        kernel: Kernel,
+        without: Sequence[Kernel] = (),
     ) -> FusedKernel | None:
         """Return ``kernel`` joined by ``product``, whose inputs are ``reads``, or None.
 
-        The kernel must save time and be able to run at its own position or at that of the product.
+        The kernel must save time and be able to run at its own position or at that of the product. Kernels ``without``
+        are those that it would replace.
         """
         graph = self.graph
-        others = [self.kernel_position(r) for r in graph.readers[product] if r is not kernel]
+        others = [
+            self.kernel_position(r)
+            for r in graph.readers[product]
+            if r is not kernel and r not in without
+        ]
         others += graph.outside_readers(product)
         position = self.position_of_both(product, kernel, min(others, default=len(graph.order)))
         if position is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from runtime.fusion.element_graph import InputLeaf, Leaf
@@ -9,8 +10,10 @@ from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.view_path import through
-from runtime.program.gemm_epilogue import EPILOGUE_TYPES, gemm_epilogue
+from runtime.program.gelu import GELU_OPCODES
+from runtime.program.gemm_epilogue import AUX_MULTIPLE, EPILOGUE_TYPES, gemm_epilogue
 from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
+from runtime.program.scalar_program import ScalarOp
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape
@@ -25,19 +28,38 @@ def is_for_library(
     epilogue one after the other if an operand turns out to have another layout.
     """
     epilogue = plan.epilogue
-    if plan.product_result is not None or not isinstance(epilogue, LoopFusion) or epilogue.starts:
+    if not isinstance(epilogue, LoopFusion) or epilogue.starts:
         return False
     (piece,) = epilogue.pieces
     lhs, rhs = (x.array_shape.element_type for x in product.operands)
-    result = piece.results[0].view
-    if lhs is not rhs or (lhs, result.element_type) not in EPILOGUE_TYPES or not result.is_dense:
+    views = [result.view for result in piece.results]
+    if lhs is not rhs or piece.targets or not all(view.is_dense for view in views):
         return False
     shapes = {number: array_shape(x) for x, number in inputs.items()}
     number = max(inputs.values()) + 1
     shapes[number] = product.array_shape
     leaves = [_dense_leaf(leaf, shapes) for leaf in piece.graph.leaves]
     first_column = plan.batch + plan.rows
-    return gemm_epilogue(piece.graph.program, leaves, number, first_column) is not None
+    keeps_product = plan.product_result is not None
+    found = gemm_epilogue(
+        piece.graph.program, leaves, number, first_column, keeps_product=keeps_product
+    )
+    if found is None or (lhs, views[found.result].element_type) not in EPILOGUE_TYPES:
+        return False
+    uses_aux = keeps_product or found.saved is not None or found.aux is not None
+    return not uses_aux or math.prod(plan.dims[first_column:]) % AUX_MULTIPLE == 0
+
+
+def overwritten_by_library(plan: ProductFusion) -> tuple[tuple[int, int], ...]:
+    """Return the pairs (result, input) of ``plan`` that may share memory if a library computes it in one call.
+
+    C may be D. Nothing states that gelu's arguments may be where C or D is, so a call with gelu overwrites nothing.
+    """
+    epilogue = plan.epilogue
+    assert isinstance(epilogue, LoopFusion), "a library computes it"
+    steps = epilogue.pieces[0].graph.program.steps
+    opcodes = {step.signature.opcode for step in steps if isinstance(step, ScalarOp)}
+    return () if opcodes & GELU_OPCODES else plan.overwrites
 
 
 def _dense_leaf(leaf: Leaf, shapes: Mapping[int, ArrayShape]) -> LoopLeaf:
