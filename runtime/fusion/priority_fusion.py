@@ -23,6 +23,7 @@ from runtime.fusion.products.epilogues import (
     products_taken,
     sums_read_again,
 )
+from runtime.fusion.products.narrow_results import narrow_results
 from spmd.hlo import HloModule, Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
@@ -131,8 +132,11 @@ class PriorityFusion(FueledPass):
         for graph, profile in self.graphs(context, kinds):
             model = kinds.costs.model
             uses_library = self.products and model.machine.is_gpu
+            narrow = narrow_results(graph, profile, model) if uses_library else frozenset()
             fuse_regions(graph, profile)
-            unfused = sums_read_again(graph, profile, model) if uses_library else frozenset()
+            unfused = narrow | (
+                sums_read_again(graph, profile, model) if uses_library else frozenset()
+            )
             fuse_producers(graph, profile, unfused, duplicate=self.duplicate)
             if self.multi_output:
                 apart, stays_apart = frozenset(indices_fused(graph, profile).kernels), None

@@ -38,7 +38,7 @@ def fuse_producers(
     *,
     duplicate: bool,
 ) -> None:
-    """Fuse producers into their readers, except those that stay ``unfused``.
+    """Fuse producers into their readers. Kernels that stay ``unfused`` are neither.
 
     A producer of several readers is fused only if ``duplicate``. A heap holds the candidates by an upper bound on the
     time that they save. The exact cost of a candidate is computed only when it reaches the top of the heap, since most
@@ -164,6 +164,8 @@ class _Queue:
             return []
         readers = graph.readers_of(producer)
         if len(readers) > self.most_readers or any((producer, x) in self.refused for x in readers):
+            return []
+        if any(x in self.unfused for x in readers):
             return []
         return readers
 

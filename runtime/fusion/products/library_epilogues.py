@@ -11,7 +11,7 @@ from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.view_path import through
 from runtime.program.gelu import GELU_OPCODES
-from runtime.program.gemm_epilogue import AUX_MULTIPLE, EPILOGUE_TYPES, gemm_epilogue
+from runtime.program.gemm_epilogue import AUX_MULTIPLE, gemm_epilogue
 from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
 from runtime.program.scalar_program import ScalarOp
 from runtime.program.strides import StridedView
@@ -33,7 +33,7 @@ def is_for_library(
     (piece,) = epilogue.pieces
     lhs, rhs = (x.array_shape.element_type for x in product.operands)
     views = [result.view for result in piece.results]
-    if lhs is not rhs or piece.targets or not all(view.is_dense for view in views):
+    if piece.targets or not all(view.is_dense for view in views):
         return False
     shapes = {number: array_shape(x) for x, number in inputs.items()}
     number = max(inputs.values()) + 1
@@ -44,7 +44,7 @@ def is_for_library(
     found = gemm_epilogue(
         piece.graph.program, leaves, number, first_column, keeps_product=keeps_product
     )
-    if found is None or (lhs, views[found.result].element_type) not in EPILOGUE_TYPES:
+    if found is None or not found.suits(lhs, rhs, views[found.result].element_type):
         return False
     uses_aux = keeps_product or found.saved is not None or found.aux is not None
     return not uses_aux or math.prod(plan.dims[first_column:]) % AUX_MULTIPLE == 0

@@ -18,6 +18,7 @@ from spmd.shape import PrimitiveType
 # Attributes, by their numbers in cublasLt.h.
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
 _AUX_POINTER, _AUX_LD, _AUX_STEP = 11, 12, 13
+_SCALE_POINTERS = 17, 18
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: split-k partial sums are added in the type of the accumulators.
@@ -37,7 +38,8 @@ class LtProduct:
     """Descriptors of the product ``gemm``, which must not have ``offsets``.
 
     Its matrices are aligned to ``alignment`` bytes. bias, aux: addresses of the bias vector and of the arguments of
-    gelu of its epilogue, 0 if it has none. The object owns the descriptors.
+    gelu of its epilogue, 0 if it has none. scales: addresses of the f32 numbers that scale its operands, which may be
+    those of either operand. The object owns the descriptors.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class LtProduct:
         alignment: int,
         bias: int = 0,
         aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> None:
         self._library, self._handle, self._gemm = library, handle, gemm
         self._alignment = alignment
@@ -64,6 +67,8 @@ class LtProduct:
             np.array(value, gemm.compute.numpy) for value in (epilogue.alpha, epilogue.beta)
         )
         self._describe_epilogue(epilogue, bias, aux)
+        for attribute, address in zip(_SCALE_POINTERS, scales, strict=False):
+            self._set("MatmulDesc", self._operation, attribute, ctypes.c_uint64(address))
 
     def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
         """Yield algorithms that the library recommends, the fastest by its own estimate first.

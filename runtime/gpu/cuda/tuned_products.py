@@ -87,13 +87,14 @@ class TunedProducts:
         addend: int = 0,
         bias: int = 0,
         aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> OnStream:
         """Return the call of ``gemm``, which has f8 operands or an epilogue, on a, b and c at ``addresses``.
 
         cuBLAS does not compute such products. addend, bias, aux: addresses of the arrays of the epilogue; 0 if it has
-        none. Raises CublasError if cuBLASLt has no algorithm for the product.
+        none. scales: addresses of its numbers. Raises CublasError if cuBLASLt has no algorithm for the product.
         """
-        product, key = self._product(gemm, addresses, addend, bias, aux)
+        product, key = self._product(gemm, addresses, addend, bias, aux, scales)
         choice = None
         if flops(gemm) >= _LEAST_FLOPS:
             choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None, bias))
@@ -110,11 +111,13 @@ class TunedProducts:
         addend: int = 0,
         bias: int = 0,
         aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> tuple[LtProduct, str]:
         """Return the descriptors of the product, and the key of its algorithm in ``Tuning``."""
         alignment = min(_alignment(address) for address in (*addresses, addend, bias, aux))
         key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
-        return LtProduct(self._library, self._handle, gemm, alignment, bias, aux), key
+        made = LtProduct(self._library, self._handle, gemm, alignment, bias, aux, scales)
+        return made, key
 
     def _fastest(
         self,

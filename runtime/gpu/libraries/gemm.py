@@ -44,7 +44,8 @@ class CallEpilogue:
     The addend lies like c, and may be c itself; it is not read if ``beta`` is 0. bias: whether there is a vector of m
     elements, which is added to every column. aux: whether there is an array of arguments of gelu, which lies like c but
     shares no memory with it: GELU writes the sum there, and GELU_GRADIENT reads it and multiplies the sum by the
-    gradient of gelu. All have the type of c.
+    gradient of gelu. All have the type of c. scales: how many f32 numbers in memory a @ b is multiplied by, at most two
+    and only for f8.
     """
 
     alpha: float = 1.0
@@ -52,6 +53,7 @@ class CallEpilogue:
     bias: bool = False
     activation: Activation | None = None
     aux: bool = False
+    scales: int = 0
 
 
 @dataclass(frozen=True, slots=True)

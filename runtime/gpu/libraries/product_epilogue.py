@@ -2,6 +2,7 @@
 
 max(x @ w + b, 0)     one call, if x, w, b and the result have types and layouts of cuBLASLt
 gelu(x @ w + b)       the same; the argument of gelu may be a second result
+bf16(s * (x @ w))     the same for f8 x and w; s is a number in memory
 tanh(x @ w)           the product into the workspace, and a PTX kernel that reads it
 """
 
@@ -10,14 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.gpu.libraries.call import LibraryCall
-from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
-from runtime.gpu.libraries.product import add_product
+from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, are_f8, gemm_calls
+from runtime.gpu.libraries.product import add_product, f8_operands
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from runtime.program.gemm_epilogue import (
     AUX_MULTIPLE,
-    EPILOGUE_TYPES,
     GemmEpilogue,
     gemm_epilogue,
 )
@@ -38,7 +38,8 @@ _AUX_ALIGNMENT = 16
 class GemmEpilogueCall(LibraryCall):
     """Call of cuBLASLt that computes ``product`` and ``epilogue``.
 
-    Its arrays are lhs, rhs, the addend, the bias and the arguments of gelu, if the epilogue has them, and the result.
+    Its arrays are lhs, rhs, the addend, the bias, the scales and the arguments of gelu, if the epilogue has them, and
+    the result.
     aux: whether arguments of gelu are read or written.
     """
 
@@ -54,10 +55,13 @@ class GemmEpilogueCall(LibraryCall):
         own = self.epilogue
         addend = None if own.addend is None else others.pop(0)
         bias = None if own.bias is None else others.pop(0)
+        scales = tuple(others.pop(0) for _ in own.scales)
         aux = others.pop(0) if self.aux else None
-        epilogue = CallEpilogue(own.alpha, own.beta, bias is not None, own.activation, self.aux)
+        epilogue = CallEpilogue(
+            own.alpha, own.beta, bias is not None, own.activation, self.aux, len(scales)
+        )
         with_epilogue = tuple(replace(call, epilogue=epilogue) for call in calls)
-        return GemmWork(with_epilogue, lhs, rhs, out, addend, bias, aux)
+        return GemmWork(with_epilogue, lhs, rhs, out, addend, bias, aux, scales)
 
 
 @in_sequence(ProductEpilogueKernel)
@@ -96,20 +100,22 @@ def _add_call(kernel: ProductEpilogueKernel, builder: SequenceBuilder) -> bool:
         aux = _operand(loop.leaves[epilogue.aux], builder)
     result = results[epilogue.result]
     dot = replace(kernel.product, result=result.view.element_type)
-    if (dot.lhs, dot.result) not in EPILOGUE_TYPES:
-        return False
-    lhs, rhs = builder.operands[factors.lhs], builder.operands[factors.rhs]
-    if not result.view.is_packed:
+    if not epilogue.suits(dot.lhs, dot.rhs, dot.result) or not result.view.is_packed:
         return False
     out = _matrices(result, dot)
+    lhs, rhs = builder.operands[factors.lhs], builder.operands[factors.rhs]
+    if are_f8(dot):
+        taken = f8_operands(dot, (lhs, rhs, out), builder)
+        if taken is None:
+            return False
+        lhs, rhs = taken
     calls = gemm_calls(dot, lhs.view, rhs.view, out.view)
     if calls is None or len(calls) != 1 or not calls[0].swapped:
         return False
     if calls[0].count > _MOST_PRODUCTS or not (aux is None or _suits_aux(aux.view, calls[0])):
         return False
-    others = [
-        _operand(loop.leaves[n], builder) for n in (epilogue.addend, epilogue.bias) if n is not None
-    ]
+    read = (epilogue.addend, epilogue.bias, *epilogue.scales)
+    others = [_operand(loop.leaves[n], builder) for n in read if n is not None]
     if aux is not None:
         others.append(aux)
     builder.call(GemmEpilogueCall(dot, epilogue, aux is not None), lhs, rhs, *others, out)

@@ -228,6 +228,19 @@ def test_descriptors_of_epilogues(
     assert c_layout is d_layout
 
 
+@pytest.mark.parametrize(
+    ("scales", "wanted"), [((2048,), {17: 2048}), ((2048, 2052), {17: 2048, 18: 2052})]
+)
+def test_scales_are_those_of_the_operands(
+    scales: tuple[int, ...], wanted: dict[int, int], lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    gemm = replace(product(F8, 64), epilogue=CallEpilogue(scales=len(scales)))
+    made.load_only_here(gemm, ADDRESSES, scales=scales)
+    set_ = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert {n: set_.get(n) for n in (17, 18) if n in set_} == wanted
+
+
 def test_batches_of_arguments_of_gelu_have_a_step(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
     made = products(monkeypatch, Tuning(None, measures=False), {})
     epilogue = CallEpilogue(activation=Activation.GELU, aux=True)

@@ -253,6 +253,12 @@ class HostDriver:
         assert epilogue is not None
         assert epilogue.bias == (work.bias is not None)
         made = compute.type(epilogue.alpha) * made
+        assert epilogue.scales == len(work.scales) <= 2
+        for scale in work.scales:
+            assert call.a_kind.byte_size == 1, "only f8 operands have scales"
+            assert scale.view.element_type.numpy == compute == np.float32
+            memory, start = self._at(scale.first)
+            made = made * np.ndarray((), np.float32, memory, start)
         if epilogue.beta:
             assert work.addend is not None, "beta of nothing"
             assert work.addend.view.element_type is call.result

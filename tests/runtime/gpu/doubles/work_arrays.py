@@ -34,7 +34,7 @@ def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
         case TritonWork(arrays=own):
             return own.operands, own.results
         case GemmWork():
-            read, written = [work.addend, work.bias], [work.result]
+            read, written = [work.addend, work.bias, *work.scales], [work.result]
             epilogues = [call.epilogue for call in work.calls if call.epilogue is not None]
             writes_aux = any(one.activation is Activation.GELU for one in epilogues)
             (written if writes_aux else read).append(work.aux)
