@@ -23,6 +23,7 @@ from runtime.fusion.make_fusions import FusedKernel
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.repeated_results import repeated_results
 from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_key
@@ -161,7 +162,9 @@ class _Epilogues:
         position = self.position_of_both(product, kernel, min(others, default=len(graph.order)))
         if position is None:
             return None
-        roots = (*kernel.roots, product) if others else kernel.roots
+        repeats = self.repeats(kernel)
+        own = tuple(x for x in kernel.roots if x not in repeats)
+        roots = (*own, product) if others else own
         read = [x for x in kernel.inputs if x is not product]
         inputs = tuple(dict.fromkeys((*read, *reads)))
         emitted = self.emitted(product, kernel, roots, inputs)
@@ -177,7 +180,13 @@ class _Epilogues:
             emitted = Emitted(GEMM, plan)
         elif self.saved(product, plan) <= 0.0:
             return None
-        return FusedKernel(roots, inputs, position, emitted)
+        return FusedKernel(roots, inputs, position, emitted, tuple(repeats.items()))
+
+    def repeats(self, kernel: Kernel) -> Mapping[HloInstruction, HloInstruction]:
+        """Return the roots of ``kernel`` that repeat others; a library does not write a result twice."""
+        if not self.cost_model.machine.is_gpu or len(kernel.roots) == 1:
+            return {}
+        return repeated_results(kernel.roots, kernel.inputs)
 
     def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
         """Return where the joined kernel can run, or None.

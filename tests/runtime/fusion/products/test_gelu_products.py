@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.fusion.priority_fusion import PriorityFusion
+from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.machine.named import machine_named
 from spmd.verifier import verify
 from tests.runtime.fusion.products.test_library_epilogues import CPU, GPU, fusions_of_products
 from tests.runtime.gpu.gelu_programs import FORMS, GRADIENT, gelu_program, gradient_program
+from tests.runtime.programs import random_inputs
 from tests.runtime.programs.build import module_of
 
 #: A layer with gelu and the gradients of its weight, of its bias and of its input.
@@ -99,6 +102,46 @@ def test_both_sides_of_training(*, bias: bool) -> None:
     assert opcodes == {Opcode.MULTIPLY, Opcode.ADD if bias else Opcode.DOT}
     (reduction,) = (x for x in module.entry.instructions if x.opcode is Opcode.REDUCE)
     assert reduction.operand(0) is gradient
+
+
+def repeated(text: str) -> str:
+    """Return ``text`` with the gradient of the second weight, for which gelu is computed a second time."""
+    again = written(FORMS["jax"], "r", "y3")
+    dw = "dw = f32[128,256] dot(g, y3), lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+    text = text.replace("  zero = f32[]", f"  {again}\n  {dw}\n  zero = f32[]")
+    results = "f32[128,256], f32[128,256]) tuple(y2, db, dr, dw)"
+    return text.replace("f32[128,256]) tuple(y2, db, dr)", results)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_repeat_of_gelu_is_the_result_of_the_first_call(*, bias: bool) -> None:
+    """The memory scheduler repeats cheap work. Here fusion would move the repeat back, and write gelu twice."""
+    text = repeated(step(bias=bias))
+    module = fused(text, GPU)
+    forward, gradient = fusions_of_products(module)
+    assert len(forward.to_apply.root.operands) == 2
+    others = [x for x in module.entry.instructions if x.opcode is Opcode.FUSION]
+    assert {*others} == {forward, gradient}
+    (read,) = (
+        x.operand(1)
+        for x in module.entry.instructions
+        if x.opcode is Opcode.DOT and x.name.startswith("dw")
+    )
+    assert read.operand(0) is forward
+    check_results(module, text)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_step_has_the_results_of_the_program(*, bias: bool) -> None:
+    check_results(fused(step(bias=bias), GPU), step(bias=bias))
+
+
+def check_results(module: HloModule, text: str) -> None:
+    inputs = random_inputs(module_of(text))
+    for got, want in zip(
+        evaluate(module, *inputs), evaluate(module_of(text), *inputs), strict=True
+    ):
+        np.testing.assert_allclose(got, want, 0, 1e-5 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("bias", [False, True])
