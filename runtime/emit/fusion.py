@@ -18,6 +18,7 @@ from runtime.fusion.indexed.index_fusion import IndexFusion
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.convolution_fusion import ConvolutionFusion
+from runtime.fusion.products.library_epilogues import overwritten_by_library
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
@@ -84,7 +85,12 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
     """Return pairs (result, operand): the result may be the memory of the operand."""
-    return () if is_attention(fusion) else cached_plan(fusion).plan.overwrites
+    if is_attention(fusion):
+        return ()
+    plan = cached_plan(fusion).plan
+    if isinstance(plan, ProductFusion) and is_one_call(fusion, plan):
+        return overwritten_by_library(plan)
+    return plan.overwrites
 
 
 def writes(fusion: HloInstruction, order: Order) -> bool:

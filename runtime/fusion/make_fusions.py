@@ -33,12 +33,16 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """Kernel that becomes a fusion, with its position in the instruction order and its emitter."""
+    """Kernel that becomes a fusion, with its position in the instruction order and its emitter.
+
+    repeats: pairs (instruction, root that has the same value). The readers of the instruction will read the root.
+    """
 
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
     position: int
     emitted: Emitted
+    repeats: tuple[tuple[HloInstruction, HloInstruction], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class FusionPlan:
                     kernel,
                     roots=tuple(named[x.name] for x in kernel.roots),
                     inputs=tuple(named[x.name] for x in kernel.inputs),
+                    repeats=tuple((named[x.name], named[y.name]) for x, y in kernel.repeats),
                 )
                 for kernel in self.kernels
             ),
@@ -118,6 +123,9 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> None:
             position_of[result] = kernel.position
             if len(results) > 1:
                 position_of[result.operand(0)] = kernel.position
+        for repeat, root in kernel.repeats:
+            stands_for[repeat] = stands_for[root]
+            replace_and_prune(repeat, stands_for[root], effects)
     if kernels:
         # The planned order is a schedule for all fusions. If fuel ran out, remaining instructions may
         # have to run earlier.

@@ -7,7 +7,9 @@ computation, so no cycle can arise and none has to be searched for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from typing import TypeAlias
 
 from runtime.fusion.cost.loop_cost import written_block
 from runtime.fusion.fusion_graph import FusionGraph
@@ -21,14 +23,24 @@ MAX_TRIED = 8
 SMALL_BYTES = 64 << 10
 
 
+#: Function (kernel, the kernels that it would replace) -> whether it stays apart.
+IsApart: TypeAlias = Callable[[Kernel, Sequence[Kernel]], bool]
+
+
 def merge_kernels(
-    graph: FusionGraph, profile: LiveProfile, apart: Collection[Kernel] = (), *, horizontal: bool
+    graph: FusionGraph,
+    profile: LiveProfile,
+    apart: frozenset[Kernel] = frozenset(),
+    stays_apart: IsApart | None = None,
+    *,
+    horizontal: bool,
 ) -> None:
     """Merge kernels where that saves time, except those that are to stay ``apart``.
 
     Producers are merged with readers, then kernels that share an input, and then, if ``horizontal``, small kernels.
+    stays_apart: decides whether a merged kernel is to stay apart. One that is may have parts that are.
     """
-    merger = _Merger(graph, profile, apart)
+    merger = _Merger(graph, profile, set(apart), stays_apart)
     merger.pass_over(merger.producers)
     merger.pass_over(merger.siblings)
     if horizontal:
@@ -41,7 +53,8 @@ class _Merger:
 
     graph: FusionGraph
     profile: LiveProfile
-    apart: Collection[Kernel]
+    apart: set[Kernel] = field(default_factory=set)
+    stays_apart: IsApart | None = None
 
     def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> None:
         """Merge each kernel with its first possible partner, and repeat with the result."""
@@ -98,7 +111,8 @@ class _Merger:
         """Replace two kernels by one, if it saves time and can run at one's position. Returns it, or None."""
         graph = self.graph
         both = (one, other)
-        if one in self.apart or other in self.apart:
+        is_apart = one in self.apart or other in self.apart
+        if is_apart and self.stays_apart is None:
             return None
         if graph.sides is not None and not graph.sides.may_merge(one.roots, other.roots):
             return None
@@ -114,8 +128,12 @@ class _Merger:
                 return None
             if made.kind.emitter is None:
                 return None
+            if is_apart and not (self.stays_apart and self.stays_apart(made, both)):
+                return None
             if self.profile.allows(both, (made,)):
                 graph.replace(both, (made,))
+                if is_apart:
+                    self.apart.add(made)
                 return made
         return None
 

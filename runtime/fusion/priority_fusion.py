@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
@@ -16,7 +17,13 @@ from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
 from runtime.fusion.priority_queue import fuse_producers, fuse_regions
-from runtime.fusion.products.epilogues import library_kernels, products_taken
+from runtime.fusion.products.epilogues import (
+    is_library_kernel,
+    library_kernels,
+    products_taken,
+    sums_read_again,
+)
+from runtime.fusion.products.narrow_results import narrow_results
 from spmd.hlo import HloModule, Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
@@ -123,13 +130,22 @@ class PriorityFusion(FueledPass):
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
         """Yield the graph and profile of every scheduled computation after its kernels have been fused."""
         for graph, profile in self.graphs(context, kinds):
+            model = kinds.costs.model
+            uses_library = self.products and model.machine.is_gpu
+            narrow = narrow_results(graph, profile, model) if uses_library else frozenset()
             fuse_regions(graph, profile)
-            fuse_producers(graph, profile, duplicate=self.duplicate)
+            unfused = narrow | (
+                sums_read_again(graph, profile, model) if uses_library else frozenset()
+            )
+            fuse_producers(graph, profile, unfused, duplicate=self.duplicate)
             if self.multi_output:
-                apart = set(indices_fused(graph, profile).kernels)
-                if self.products:
-                    apart |= library_kernels(graph, profile, kinds.costs.model)
-                merge_kernels(graph, profile, apart, horizontal=self.horizontal)
+                apart, stays_apart = frozenset(indices_fused(graph, profile).kernels), None
+                if uses_library:
+                    apart |= library_kernels(graph, profile, model)
+                    stays_apart = partial(
+                        is_library_kernel, graph=graph, profile=profile, cost_model=model
+                    )
+                merge_kernels(graph, profile, apart, stays_apart, horizontal=self.horizontal)
             yield graph, profile
 
     def graphs(

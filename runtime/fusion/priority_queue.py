@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import field
 
 from runtime.fusion.fusion_graph import FusionGraph
@@ -31,15 +31,21 @@ class _Candidate:
     unknown: list[Kernel]
 
 
-def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool) -> None:
-    """Fuse producers into their readers.
+def fuse_producers(
+    graph: FusionGraph,
+    profile: LiveProfile,
+    unfused: Collection[Kernel] = (),
+    *,
+    duplicate: bool,
+) -> None:
+    """Fuse producers into their readers. Kernels that stay ``unfused`` are neither.
 
     A producer of several readers is fused only if ``duplicate``. A heap holds the candidates by an upper bound on the
     time that they save. The exact cost of a candidate is computed only when it reaches the top of the heap, since most
     candidates change before; it is then pushed again. Candidates are also pushed again when one of their kernels
     changes, and stale heap entries are skipped. A graph of n kernels of bounded degree therefore takes O(n log n) time.
     """
-    _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
+    _Queue(graph, profile, MAX_READERS if duplicate else 1, unfused).run()
 
 
 def fuse_regions(graph: FusionGraph, profile: LiveProfile) -> None:
@@ -95,6 +101,7 @@ class _Queue:
     graph: FusionGraph
     profile: LiveProfile
     most_readers: int
+    unfused: Collection[Kernel]
     heap: list[tuple[float, int, int]] = field(default_factory=list)
     current: dict[int, _Candidate] = field(default_factory=dict)
     number_of: dict[Kernel, int] = field(default_factory=dict)
@@ -151,10 +158,14 @@ class _Queue:
     def readers(self, producer: Kernel) -> list[Kernel]:
         """Return all readers of ``producer`` if it may be fused into every one of them; otherwise an empty list."""
         graph = self.graph
+        if producer in self.unfused:
+            return []
         if graph.is_read_outside(producer) or graph.most_readers(producer) > self.most_readers:
             return []
         readers = graph.readers_of(producer)
         if len(readers) > self.most_readers or any((producer, x) in self.refused for x in readers):
+            return []
+        if any(x in self.unfused for x in readers):
             return []
         return readers
 

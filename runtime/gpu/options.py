@@ -13,7 +13,7 @@ class GpuOptions:
     ranges: every command runs in a profiler range (NVTX) with its name.
     tf32: operands of f32 products and convolutions may be rounded to TF32 if the program allows it.
     cudnn: cuDNN computes convolutions; otherwise the host does.
-    epilogues: a library computes bias, relu, scale and addend of a product in the call of the product.
+    epilogues: a library computes bias, activation, scale and addend of a product in the call of the product.
     f8: tensor cores multiply f8 operands directly, on GPUs from sm_89 on.
     triton: Triton is installed. Without it, the host computes ragged products whose code no saved executable has.
     tuning_file: path of a file with the fastest algorithm of each large product. If all devices are in this process,

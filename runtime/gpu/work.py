@@ -66,7 +66,9 @@ class HorizontalWork(Work):
 class GemmWork(Work):
     """Matrix product by calls of cuBLAS, which run in order.
 
-    addend, bias: arrays that the epilogues of the calls read; None if they read none.
+    addend, bias: arrays that the epilogues of the calls read; None if they read none. aux: array that they write if
+    their activation is GELU, and read if it is GELU_GRADIENT, or None. scales: f32 numbers by which the product is
+    multiplied.
     """
 
     calls: tuple[GemmCall, ...]
@@ -75,6 +77,8 @@ class GemmWork(Work):
     result: DeviceView
     addend: DeviceView | None = None
     bias: DeviceView | None = None
+    aux: DeviceView | None = None
+    scales: tuple[DeviceView, ...] = ()
 
 
 @dataclass(frozen=True)

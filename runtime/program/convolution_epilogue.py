@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.program.gemm_epilogue import GemmEpilogue, gemm_epilogue
+from runtime.program.gemm_epilogue import Activation, GemmEpilogue, gemm_epilogue
 from runtime.program.records.loop import LoopLeaf
 from runtime.program.scalar_program import ScalarProgram
 from spmd.shape import PrimitiveType
@@ -29,7 +29,7 @@ def convolution_epilogue(
     found = gemm_epilogue(program, leaves, convolution, features)
     if found is None or found.alpha != 1.0 or (found.addend is not None and found.beta != 1.0):
         return None
-    return found
+    return found if found.activation in (None, Activation.RELU) and not found.scales else None
 
 
 def is_computed(kinds: tuple[PrimitiveType, ...], result: PrimitiveType, *, tf32: bool) -> bool:

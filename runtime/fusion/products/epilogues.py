@@ -24,6 +24,7 @@ from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.repeated_results import repeated_results
 from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.fusion_emitter import CONVOLUTION
@@ -52,6 +53,47 @@ def library_kernels(
     if not cost_model.machine.is_gpu:
         return frozenset()
     return frozenset(products_taken(graph, profile, cost_model).within)
+
+
+def sums_read_again(
+    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+) -> frozenset[Kernel]:
+    """Return the kernels that a library computes with a product, that several kernels read, and that are not larger.
+
+    If they are in memory instead of the product, nothing has to be added again, and a library can write them as the
+    arguments of gelu.
+    """
+    found = products_taken(graph, profile, cost_model).within
+    return frozenset(
+        kernel for kernel in found if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
+    )
+
+
+def _is_not_larger(kernel: Kernel) -> bool:
+    """Return whether the elements of the result are not larger than those of the products that ``kernel`` reads."""
+    (root,) = kernel.roots
+    size = root.array_shape.element_type.byte_size
+    return all(
+        size <= x.array_shape.element_type.byte_size
+        for x in kernel.inputs
+        if x.opcode is Opcode.DOT
+    )
+
+
+def is_library_kernel(
+    kernel: Kernel,
+    without: Sequence[Kernel],
+    graph: FusionGraph,
+    profile: LiveProfile,
+    cost_model: CostModel,
+) -> bool:
+    """Return whether a library computes ``kernel``, which would replace the kernels ``without``, with a product."""
+    search = _Epilogues(graph, profile, cost_model)
+    return any(
+        search.with_product(x, graph.operands_of(x), kernel, without) is not None
+        for x in kernel.inputs
+        if x.opcode is Opcode.DOT and is_plain(x)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +145,30 @@ class _Epilogues:
         return TakenProducts(found, alone)
 
     def with_product(
-        self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
+        self,
+        product: HloInstruction,
+        reads: Sequence[HloInstruction],
+        kernel: Kernel,
+        without: Sequence[Kernel] = (),
     ) -> FusedKernel | None:
         """Return ``kernel`` joined by ``product``, whose inputs are ``reads``, or None.
 
-        The kernel must save time and be able to run at its own position or at that of the product.
+        The kernel must save time and be able to run at its own position or at that of the product. Kernels ``without``
+        are those that it would replace.
         """
         graph = self.graph
-        others = [self.kernel_position(r) for r in graph.readers[product] if r is not kernel]
+        others = [
+            self.kernel_position(r)
+            for r in graph.readers[product]
+            if r is not kernel and r not in without
+        ]
         others += graph.outside_readers(product)
         position = self.position_of_both(product, kernel, min(others, default=len(graph.order)))
         if position is None:
             return None
-        roots = (*kernel.roots, product) if others else kernel.roots
+        repeats = self.repeats(kernel)
+        own = tuple(x for x in kernel.roots if x not in repeats)
+        roots = (*own, product) if others else own
         read = [x for x in kernel.inputs if x is not product]
         inputs = tuple(dict.fromkeys((*read, *reads)))
         emitted = self.emitted(product, kernel, roots, inputs)
@@ -131,7 +184,13 @@ class _Epilogues:
             emitted = Emitted(GEMM if isinstance(plan, ProductFusion) else CONVOLUTION, plan)
         elif isinstance(plan, ConvolutionFusion) or self.saved(product, plan) <= 0.0:
             return None
-        return FusedKernel(roots, inputs, position, emitted)
+        return FusedKernel(roots, inputs, position, emitted, tuple(repeats.items()))
+
+    def repeats(self, kernel: Kernel) -> Mapping[HloInstruction, HloInstruction]:
+        """Return the roots of ``kernel`` that repeat others; a library does not write a result twice."""
+        if not self.cost_model.machine.is_gpu or len(kernel.roots) == 1:
+            return {}
+        return repeated_results(kernel.roots, kernel.inputs)
 
     def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
         """Return where the joined kernel can run, or None.

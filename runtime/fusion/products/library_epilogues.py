@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from runtime.fusion.element_graph import InputLeaf, Leaf
@@ -11,8 +12,10 @@ from runtime.fusion.products.convolution_fusion import ConvolutionFusion, is_for
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.view_path import through
 from runtime.program.convolution_epilogue import convolution_epilogue, is_computed
-from runtime.program.gemm_epilogue import EPILOGUE_TYPES, gemm_epilogue
+from runtime.program.gelu import GELU_OPCODES
+from runtime.program.gemm_epilogue import AUX_MULTIPLE, gemm_epilogue
 from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
+from runtime.program.scalar_program import ScalarOp
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import ConvolutionAttrs
@@ -39,17 +42,36 @@ def _is_for_cublas(
     plan: ProductFusion, product: HloInstruction, inputs: Mapping[HloInstruction, int]
 ) -> bool:
     epilogue = plan.epilogue
-    if plan.product_result is not None or not isinstance(epilogue, LoopFusion) or epilogue.starts:
+    if not isinstance(epilogue, LoopFusion) or epilogue.starts:
         return False
     (piece,) = epilogue.pieces
     lhs, rhs = (x.array_shape.element_type for x in product.operands)
-    result = piece.results[0].view
-    if lhs is not rhs or (lhs, result.element_type) not in EPILOGUE_TYPES or not result.is_dense:
+    views = [result.view for result in piece.results]
+    if piece.targets or not all(view.is_dense for view in views):
         return False
     number = max(inputs.values()) + 1
     leaves = _dense_leaves(piece, {**inputs, product: number})
     first_column = plan.batch + plan.rows
-    return gemm_epilogue(piece.graph.program, leaves, number, first_column) is not None
+    keeps_product = plan.product_result is not None
+    found = gemm_epilogue(
+        piece.graph.program, leaves, number, first_column, keeps_product=keeps_product
+    )
+    if found is None or not found.suits(lhs, rhs, views[found.result].element_type):
+        return False
+    uses_aux = keeps_product or found.saved is not None or found.aux is not None
+    return not uses_aux or math.prod(plan.dims[first_column:]) % AUX_MULTIPLE == 0
+
+
+def overwritten_by_library(plan: ProductFusion) -> tuple[tuple[int, int], ...]:
+    """Return the pairs (result, input) of ``plan`` that may share memory if a library computes it in one call.
+
+    C may be D. Nothing states that gelu's arguments may be where C or D is, so a call with gelu overwrites nothing.
+    """
+    epilogue = plan.epilogue
+    assert isinstance(epilogue, LoopFusion), "a library computes it"
+    steps = epilogue.pieces[0].graph.program.steps
+    opcodes = {step.signature.opcode for step in steps if isinstance(step, ScalarOp)}
+    return () if opcodes & GELU_OPCODES else plan.overwrites
 
 
 def _is_for_cudnn(

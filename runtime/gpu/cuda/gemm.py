@@ -120,8 +120,11 @@ class Cublas:
         )
         run = None
         if gemm.a_kind in F8_OPERANDS or gemm.epilogue is not None:
-            read = (0 if view is None else view.first for view in (work.addend, work.bias))
-            run = self._lt.load_only_here(gemm, (a, b, c), *read)
+            addend, bias, aux = (
+                0 if view is None else view.first for view in (work.addend, work.bias, work.aux)
+            )
+            scales = tuple(view.first for view in work.scales)
+            run = self._lt.load_only_here(gemm, (a, b, c), addend, bias, aux, scales)
         elif self._tuning is not None:
             run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
             self._stream = -1  # measurements have set the handle to other streams

@@ -12,24 +12,34 @@ import numpy as np
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
 from runtime.gpu.cuda.lt_api import ALGORITHM_BYTES, Heuristic, call
 from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, GemmMatrix
+from runtime.program.gemm_epilogue import Activation
 from spmd.shape import PrimitiveType
 
 # Attributes, by their numbers in cublasLt.h.
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
+_AUX_POINTER, _AUX_LD, _AUX_STEP = 11, 12, 13
+_SCALE_POINTERS = 17, 18
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: split-k partial sums are added in the type of the accumulators.
 _IN_COMPUTE_TYPE = 2
 _MOST_CANDIDATES = 16
-# cublasLtEpilogue_t: bits, of which at least one is set.
-_NO_EPILOGUE, _RELU, _BIAS = 1, 2, 4
+# cublasLtEpilogue_t, by bits.
+_BIAS, _AUX = 4, 128
+_ACTIVATIONS = {
+    None: 0,
+    Activation.RELU: 2,
+    Activation.GELU: 32,
+    Activation.GELU_GRADIENT: 64,
+}
 
 
 class LtProduct:
     """Descriptors of the product ``gemm``, which must not have ``offsets``.
 
-    Its matrices are aligned to ``alignment`` bytes. bias: address of the bias vector of its epilogue, 0 if it has none.
-    The object owns the descriptors.
+    Its matrices are aligned to ``alignment`` bytes. bias, aux: addresses of the bias vector and of the arguments of
+    gelu of its epilogue, 0 if it has none. scales: addresses of the f32 numbers that scale its operands, which may be
+    those of either operand. The object owns the descriptors.
     """
 
     def __init__(
@@ -39,6 +49,8 @@ class LtProduct:
         gemm: GemmCall,
         alignment: int,
         bias: int = 0,
+        aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> None:
         self._library, self._handle, self._gemm = library, handle, gemm
         self._alignment = alignment
@@ -54,7 +66,9 @@ class LtProduct:
         self._alpha, self._beta = (
             np.array(value, gemm.compute.numpy) for value in (epilogue.alpha, epilogue.beta)
         )
-        self._describe_epilogue(epilogue, bias)
+        self._describe_epilogue(epilogue, bias, aux)
+        for attribute, address in zip(_SCALE_POINTERS, scales, strict=False):
+            self._set("MatmulDesc", self._operation, attribute, ctypes.c_uint64(address))
 
     def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
         """Yield algorithms that the library recommends, the fastest by its own estimate first.
@@ -119,13 +133,21 @@ class LtProduct:
     def _run(self, *arguments: object) -> None:
         call(self._library, "cublasLtMatmul", self._handle, self._operation, *arguments)
 
-    def _describe_epilogue(self, epilogue: CallEpilogue, bias: int) -> None:
-        """Set the bias and the maximum with 0. The library chooses algorithms by the alignment of the bias."""
-        chosen = _RELU * epilogue.relu | _BIAS * epilogue.bias or _NO_EPILOGUE
-        if chosen != _NO_EPILOGUE:
-            self._set("MatmulDesc", self._operation, _EPILOGUE, ctypes.c_uint32(chosen))
+    def _describe_epilogue(self, epilogue: CallEpilogue, bias: int, aux: int) -> None:
+        """Set bias, activation and its arguments. The library chooses algorithms by the alignment of addresses."""
+        chosen = _ACTIVATIONS[epilogue.activation] | _BIAS * epilogue.bias | _AUX * epilogue.aux
+        wanted: list[tuple[int, ctypes.c_uint32 | ctypes.c_uint64 | ctypes.c_int64]] = []
+        if chosen:
+            wanted.append((_EPILOGUE, ctypes.c_uint32(chosen)))
         if epilogue.bias:
-            self._set("MatmulDesc", self._operation, _BIAS_POINTER, ctypes.c_uint64(bias))
+            wanted.append((_BIAS_POINTER, ctypes.c_uint64(bias)))
+        if epilogue.aux:
+            wanted.append((_AUX_POINTER, ctypes.c_uint64(aux)))
+            wanted.append((_AUX_LD, ctypes.c_int64(self._gemm.c.leading)))
+            if self._gemm.count > 1:
+                wanted.append((_AUX_STEP, ctypes.c_int64(self._gemm.c.step)))
+        for attribute, value in wanted:
+            self._set("MatmulDesc", self._operation, attribute, value)
 
     def _layout(
         self, matrix: GemmMatrix, rows: int, columns: int, kind: PrimitiveType

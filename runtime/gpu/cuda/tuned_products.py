@@ -81,17 +81,23 @@ class TunedProducts:
         return product.bound(addresses, choice, *self._workspace)
 
     def load_only_here(
-        self, gemm: GemmCall, addresses: tuple[int, int, int], addend: int = 0, bias: int = 0
+        self,
+        gemm: GemmCall,
+        addresses: tuple[int, int, int],
+        addend: int = 0,
+        bias: int = 0,
+        aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> OnStream:
         """Return the call of ``gemm``, which has f8 operands or an epilogue, on a, b and c at ``addresses``.
 
-        cuBLAS does not compute such products. addend, bias: addresses of what the epilogue reads; 0 if it reads none.
-        Raises CublasError if cuBLASLt has no algorithm for the product.
+        cuBLAS does not compute such products. addend, bias, aux: addresses of the arrays of the epilogue; 0 if it has
+        none. scales: addresses of its numbers. Raises CublasError if cuBLASLt has no algorithm for the product.
         """
-        product, key = self._product(gemm, addresses, addend, bias)
+        product, key = self._product(gemm, addresses, addend, bias, aux, scales)
         choice = None
         if flops(gemm) >= _LEAST_FLOPS:
-            choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
+            choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None, bias))
         if not choice or not product.accepts(choice, self._workspace[1]):
             choice = next(product.candidates(self._workspace[1]), None)
         if choice is None:
@@ -99,20 +105,31 @@ class TunedProducts:
         return product.bound(addresses, choice, *self._workspace, addend)
 
     def _product(
-        self, gemm: GemmCall, addresses: tuple[int, int, int], addend: int = 0, bias: int = 0
+        self,
+        gemm: GemmCall,
+        addresses: tuple[int, int, int],
+        addend: int = 0,
+        bias: int = 0,
+        aux: int = 0,
+        scales: tuple[int, ...] = (),
     ) -> tuple[LtProduct, str]:
         """Return the descriptors of the product, and the key of its algorithm in ``Tuning``."""
-        alignment = min(_alignment(address) for address in (*addresses, addend, bias))
+        alignment = min(_alignment(address) for address in (*addresses, addend, bias, aux))
         key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
-        return LtProduct(self._library, self._handle, gemm, alignment, bias), key
+        made = LtProduct(self._library, self._handle, gemm, alignment, bias, aux, scales)
+        return made, key
 
     def _fastest(
         self,
         gemm: GemmCall,
         product: LtProduct,
         default: Callable[[tuple[int, int, int]], OnStream] | None,
+        bias: int = 0,
     ) -> bytes:
-        """Measure the candidates on random operands and return the fastest; empty if ``default`` is the fastest."""
+        """Measure the candidates on random operands and return the fastest; empty if ``default`` is the fastest.
+
+        bias: address of the bias vector, which is read as it is.
+        """
         blocks = [
             self._random(_num_bytes(matrix, gemm.count, columns, kind), kind)
             for matrix, columns, kind in (
@@ -122,11 +139,18 @@ class TunedProducts:
             )
         ]
         a, b, c = (block.address for block in blocks)
+        measured = product
+        if gemm.epilogue is not None and gemm.epilogue.aux:
+            # Measurements must not write the program's own array.
+            num_bytes = _num_bytes(gemm.c, gemm.count, gemm.n, gemm.result)
+            blocks.append(self._random(num_bytes, gemm.result))
+            firsts = 0, bias, blocks[-1].address
+            measured, _ = self._product(gemm, (a, b, c), *firsts)
         best = b""
         least = math.inf if default is None else _GAIN * self._time(default((a, b, c)))
         for algorithm in product.candidates(self._workspace[1]):
             try:
-                took = self._time(product.bound((a, b, c), algorithm, *self._workspace))
+                took = self._time(measured.bound((a, b, c), algorithm, *self._workspace))
             except CublasError:
                 continue  # not every recommendation runs
             if took < least:
@@ -189,5 +213,6 @@ def _described(gemm: GemmCall) -> str:
 
 def _described_epilogue(epilogue: CallEpilogue) -> str:
     """Return what may decide which algorithm is the fastest: not the scales, except that some need no addend."""
-    parts = {" addend": epilogue.beta != 0.0, " bias": epilogue.bias, " relu": epilogue.relu}
-    return "".join(name for name, is_there in parts.items() if is_there)
+    parts = {" addend": epilogue.beta != 0.0, " bias": epilogue.bias, " aux": epilogue.aux}
+    activation = "" if epilogue.activation is None else f" {epilogue.activation.value}"
+    return "".join(name for name, is_there in parts.items() if is_there) + activation

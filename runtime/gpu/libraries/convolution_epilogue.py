@@ -29,6 +29,7 @@ from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_se
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, KernelArraysOnDevice, KernelWork
 from runtime.program.convolution_epilogue import convolution_epilogue, is_computed
+from runtime.program.gemm_epilogue import Activation
 from runtime.program.records.convolution_call import ConvolutionCallKernel, EpilogueLoop
 from runtime.program.records.loop import LoopKernel
 from runtime.program.strides import StridedView
@@ -118,7 +119,9 @@ def _add_call(kernel: ConvolutionKernel, epilogue: EpilogueLoop, builder: Sequen
     launches = builder.launches(loop, (*operands, result), (result,))
     if launches is None or any(array.view.offset % ALIGNED for array in read):
         return False
-    own = ConvolutionEpilogue(found.addend is not None, found.bias is not None, found.relu)
+    own = ConvolutionEpilogue(
+        found.addend is not None, found.bias is not None, found.activation is Activation.RELU
+    )
     call = ConvolutionEpilogueCall(replace(library, epilogue=own), loop, launches)
     taken = operands_of(library, way, arrays, builder)
     made = replace(result, view=way.arrays["output"].view)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from runtime.program.gemm_epilogue import Activation
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.lazy_dataclass import dataclass
@@ -38,16 +39,21 @@ class GemmMatrix:
 
 @dataclass(frozen=True, slots=True)
 class CallEpilogue:
-    """Epilogue of a call: c = alpha * a @ b + beta * addend + bias, or the maximum of that and 0 if ``relu`` is True.
+    """Epilogue of a call: c = act(alpha * a @ b + beta * addend + bias), or without ``activation`` the sum.
 
     The addend lies like c, and may be c itself; it is not read if ``beta`` is 0. bias: whether there is a vector of m
-    elements, which is added to every column. Both have the type of c.
+    elements, which is added to every column. aux: whether there is an array of arguments of gelu, which lies like c but
+    shares no memory with it: GELU writes the sum there, and GELU_GRADIENT reads it and multiplies the sum by the
+    gradient of gelu. All have the type of c. scales: how many f32 numbers in memory a @ b is multiplied by, at most two
+    and only for f8.
     """
 
     alpha: float = 1.0
     beta: float = 0.0
     bias: bool = False
-    relu: bool = False
+    activation: Activation | None = None
+    aux: bool = False
+    scales: int = 0
 
 
 @dataclass(frozen=True, slots=True)

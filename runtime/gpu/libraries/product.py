@@ -61,6 +61,30 @@ def add_product(
     return True
 
 
+def f8_operands(
+    kernel: DotKernel,
+    arrays: tuple[SequenceArray, SequenceArray, SequenceArray],
+    builder: SequenceBuilder,
+) -> tuple[SequenceArray, SequenceArray] | None:
+    """Return lhs and rhs in a layout that cuBLASLt supports, and add the copies to it.
+
+    arrays: lhs, rhs and the result, which must stay where it is. Returns None, without copies, if there is no such
+    layout or if the GPU has no f8 products.
+    """
+    views = [array.view for array in arrays]
+    ways = _in_f8(kernel, views) if builder.options.f8 else ()
+    dense = next((dense for _, dense in ways if dense[2] is None), None)
+    if dense is None:
+        return None
+    taken = []
+    for array, view in zip(arrays[:2], dense, strict=False):
+        room = array if view is None else builder.room_for(view)
+        if room is not array:
+            builder.copy(array, room)
+        taken.append(room)
+    return taken[0], taken[1]
+
+
 def _ways(kernel: DotKernel, views: Sequence[StridedView], *, f8: bool) -> Iterator[Way]:
     """Yield the calls that compute ``kernel``, the fastest first. f8: tensor cores may multiply f8 operands."""
     if kernel.compute.is_integer or kernel.k == 0:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runtime.gpu.libraries.gemm import SUMS
-from runtime.program.gemm_epilogue import EPILOGUE_TYPES, GemmEpilogue, gemm_epilogue
+from runtime.program.gemm_epilogue import EPILOGUE_TYPES, Activation, GemmEpilogue, gemm_epilogue
 from runtime.program.program_builder import ProgramBuilder
 from runtime.program.records.loop import LoopLeaf, Numbers, OperandElements
 from runtime.program.strides import Shift, StridedView
@@ -62,14 +62,14 @@ def times(p: ProgramBuilder, register: int, factor: float) -> int:
 
 ACCEPTED: dict[str, tuple[Write, GemmEpilogue]] = {
     "bias": (lambda p: op(p, ADD, PRODUCT, BIAS), GemmEpilogue(1.0, bias=BIAS)),
-    "relu": (lambda p: relu(p, PRODUCT), GemmEpilogue(1.0, relu=True)),
+    "relu": (lambda p: relu(p, PRODUCT), GemmEpilogue(1.0, activation=Activation.RELU)),
     "bias and relu": (
         lambda p: relu(p, op(p, ADD, BIAS, PRODUCT)),
-        GemmEpilogue(1.0, bias=BIAS, relu=True),
+        GemmEpilogue(1.0, bias=BIAS, activation=Activation.RELU),
     ),
     "zero first": (
         lambda p: op(p, Opcode.MAXIMUM, p.constant(F32, -0.0), PRODUCT),
-        GemmEpilogue(1.0, relu=True),
+        GemmEpilogue(1.0, activation=Activation.RELU),
     ),
     "residual": (lambda p: op(p, ADD, ADDEND, PRODUCT), GemmEpilogue(1.0, 1.0, ADDEND)),
     "update": (
@@ -91,7 +91,7 @@ ACCEPTED: dict[str, tuple[Write, GemmEpilogue]] = {
     ),
     "all": (
         lambda p: relu(p, op(p, ADD, op(p, ADD, ADDEND, times(p, PRODUCT, 2.0)), BIAS)),
-        GemmEpilogue(2.0, 1.0, ADDEND, BIAS, relu=True),
+        GemmEpilogue(2.0, 1.0, ADDEND, BIAS, activation=Activation.RELU),
     ),
 }
 
@@ -165,7 +165,9 @@ def test_types(
     accepted: bool,
 ) -> None:
     epilogue = found(converted_bias(computed, result), (product, other, other))
-    assert epilogue == (GemmEpilogue(1.0, bias=BIAS, relu=True) if accepted else None)
+    assert epilogue == (
+        GemmEpilogue(1.0, bias=BIAS, activation=Activation.RELU) if accepted else None
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
+from runtime.program.gemm_epilogue import Activation
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
@@ -191,8 +192,17 @@ def test_descriptors_and_the_call(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> No
 EPILOGUES = {
     CallEpilogue(alpha=0.5): [],
     CallEpilogue(bias=True): [(7, 4), (8, 1024)],
-    CallEpilogue(relu=True): [(7, 2)],
-    CallEpilogue(alpha=-0.5, beta=1.0, bias=True, relu=True): [(7, 6), (8, 1024)],
+    CallEpilogue(activation=Activation.RELU): [(7, 2)],
+    CallEpilogue(alpha=-0.5, beta=1.0, bias=True, activation=Activation.RELU): [(7, 6), (8, 1024)],
+    CallEpilogue(activation=Activation.GELU): [(7, 32)],
+    CallEpilogue(bias=True, activation=Activation.GELU): [(7, 36), (8, 1024)],
+    CallEpilogue(bias=True, activation=Activation.GELU, aux=True): [
+        (7, 164),
+        (8, 1024),
+        (11, 1536),
+        (12, 64),
+    ],
+    CallEpilogue(activation=Activation.GELU_GRADIENT, aux=True): [(7, 192), (11, 1536), (12, 64)],
 }
 
 
@@ -200,11 +210,11 @@ EPILOGUES = {
 def test_descriptors_of_epilogues(
     epilogue: CallEpilogue, lt: Lt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bias is known before algorithms are asked for, which depend on its alignment."""
+    """Bias and arguments of gelu are known before algorithms are asked for, which depend on their alignment."""
     made = products(monkeypatch, Tuning(None, measures=False), {})
     addend, bias = 1280 if epilogue.beta else 0, 1024 if epilogue.bias else 0
     gemm = replace(product(F32, 64), epilogue=epilogue)
-    run = made.load_only_here(gemm, ADDRESSES, addend, bias)
+    run = made.load_only_here(gemm, ADDRESSES, addend, bias, 1536 if epilogue.aux else 0)
     names = [name for name, *_ in lt.calls]
     wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
     assert wanted == {3: 1, 4: 0, **dict(EPILOGUES[epilogue])}
@@ -217,6 +227,47 @@ def test_descriptors_of_epilogues(
     assert scales == [epilogue.alpha, epilogue.beta]
     assert (a, b, c, d) == (256, 512, addend or 768, 768)
     assert c_layout is d_layout
+
+
+@pytest.mark.parametrize(
+    ("scales", "wanted"), [((2048,), {17: 2048}), ((2048, 2052), {17: 2048, 18: 2052})]
+)
+def test_scales_are_those_of_the_operands(
+    scales: tuple[int, ...], wanted: dict[int, int], lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    gemm = replace(product(F8, 64), epilogue=CallEpilogue(scales=len(scales)))
+    made.load_only_here(gemm, ADDRESSES, scales=scales)
+    set_ = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert {n: set_.get(n) for n in (17, 18) if n in set_} == wanted
+
+
+def test_batches_of_arguments_of_gelu_have_a_step(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    epilogue = CallEpilogue(activation=Activation.GELU, aux=True)
+    made.load_only_here(replace(product(F32, 64, (3,)), epilogue=epilogue), ADDRESSES, 0, 0, 1536)
+    wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
+    assert {n: wanted[n] for n in (11, 12, 13)} == {11: 1536, 12: 64, 13: 64 * 64}
+
+
+def test_measurements_write_no_array_of_the_program(
+    lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The arguments of gelu are a result: the calls that are timed have another array for them."""
+    times = {algorithm(1): 4.0, algorithm(2): 3.0, algorithm(3): 6.0}
+    made = products(monkeypatch, Tuning(None, measures=True), times)
+    timed = list[Any]()
+    take = type(made)._time
+    monkeypatch.setattr(type(made), "_time", lambda one, run: timed.append(run) or take(one, run))
+    epilogue = CallEpilogue(activation=Activation.GELU, aux=True)
+    gemm = replace(product(BF16, 1024), epilogue=epilogue)
+    found = made.load_only_here(gemm, ADDRESSES, 0, 0, 1536)
+    assert run_algorithm(found) == algorithm(2)
+    aux = [v._obj.value for _, n, v, _ in lt.named("MatmulDescSetAttribute") if n == 11]
+    assert aux == [1536, 1 << 20]
+    assert len(timed) == 3
+    own = found.func.__self__
+    assert all(run.func.__self__ is not own for run in timed)
 
 
 def test_cublas_hands_products_with_epilogues_on(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,14 +283,15 @@ def test_cublas_hands_products_with_epilogues_on(lt: Lt, monkeypatch: pytest.Mon
     view = StridedView.dense(ArrayShape(F32, (64, 64)))
     lhs, rhs, out, addend = (DeviceView(4096 * n, view) for n in (1, 2, 3, 4))
     bias = DeviceView(4096 * 5, StridedView(F32, (64, 64), (0, 4), 256))
-    epilogue = CallEpilogue(beta=1.0, bias=True)
+    epilogue = CallEpilogue(beta=1.0, bias=True, activation=Activation.GELU, aux=True)
     gemm = replace(product(F32, 64), epilogue=epilogue)
-    enqueue = cublas.load(GemmWork((gemm,), lhs, rhs, out, addend, bias))
+    aux = DeviceView(4096 * 6, view)
+    enqueue = cublas.load(GemmWork((gemm,), lhs, rhs, out, addend, bias, aux))
     enqueue(SimpleNamespace(ptr=7))
     ((*arguments,),) = lt.named("Matmul")
     assert [arguments[n] for n in (3, 5, 8, 10, 15)] == [8192, 4096, 16384, 12288, 7]
     wanted = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
-    assert wanted[8] == 4096 * 5 + 256
+    assert (wanted[8], wanted[11]) == (4096 * 5 + 256, 4096 * 6)
 
 
 def test_epilogues_have_algorithms_of_their_own(
@@ -252,9 +304,10 @@ def test_epilogues_have_algorithms_of_their_own(
     plain = product(BF16, 1024)
     for epilogue in (
         CallEpilogue(bias=True),
-        CallEpilogue(bias=True, relu=True),
+        CallEpilogue(bias=True, activation=Activation.RELU),
         CallEpilogue(alpha=0.5, beta=1.0),
         CallEpilogue(alpha=0.25, beta=0.5),
+        CallEpilogue(activation=Activation.GELU),
     ):
         found = made.load_only_here(replace(plain, epilogue=epilogue), ADDRESSES, 0, 1024)
         assert run_algorithm(found) == algorithm(2)
@@ -263,8 +316,9 @@ def test_epilogues_have_algorithms_of_their_own(
         " addend, aligned to 256",
         " bias relu, aligned to 256",
         " bias, aligned to 256",
+        " gelu, aligned to 256",
     ]
     small = replace(product(BF16, 64), epilogue=CallEpilogue(bias=True))
     lt.calls.clear()
     made.load_only_here(small, ADDRESSES, 0, 1024)
-    assert len(json.loads(file.read_text())) == 3
+    assert len(json.loads(file.read_text())) == 4

@@ -28,11 +28,13 @@ from runtime.gpu.work import (
     TritonWork,
     Work,
 )
+from runtime.program.gemm_epilogue import Activation
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.reference import ReferenceKernel
 from spmd.shape import PrimitiveType
 from tests.collectives.communicator.nccl.host_device import memory_at
 from tests.runtime.gpu.doubles.cudnn_reading import convolve
+from tests.runtime.gpu.doubles.gelu import gelu, gelu_gradient
 from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
 from tests.runtime.gpu.doubles.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.doubles.races import Bytes
@@ -271,6 +273,12 @@ class HostDriver:
         assert epilogue is not None
         assert epilogue.bias == (work.bias is not None)
         made = compute.type(epilogue.alpha) * made
+        assert epilogue.scales == len(work.scales) <= 2
+        for scale in work.scales:
+            assert call.a_kind.byte_size == 1, "only f8 operands have scales"
+            assert scale.view.element_type.numpy == compute == np.float32
+            memory, start = self._at(scale.first)
+            made = made * np.ndarray((), np.float32, memory, start)
         if epilogue.beta:
             assert work.addend is not None, "beta of nothing"
             assert work.addend.view.element_type is call.result
@@ -283,7 +291,36 @@ class HostDriver:
             memory, start = self._at(work.bias.first)
             vector = np.ndarray((call.m,), call.result.numpy, memory, start)
             made = made + vector.astype(compute)[:, np.newaxis]
-        return np.maximum(made, 0) if epilogue.relu else made
+        return self._activated(work, call, made)
+
+    def _activated(self, work: GemmWork, call: GemmCall, made: np.ndarray) -> np.ndarray:
+        """The activation of ``made`` [count, m, n]. Arguments of gelu lie like D, and share no memory with it."""
+        epilogue, compute = call.epilogue, call.compute.numpy
+        assert epilogue is not None
+        assert epilogue.aux == (work.aux is not None)
+        at = made
+        if work.aux is not None:
+            assert work.aux.view.element_type is call.result
+            first, out = work.aux.first, work.result.first
+            assert abs(first - out) >= work.aux.view.byte_size, "the library's result is there"
+            assert first % 16 == call.c.leading % 8 == call.c.step % 8 == 0
+            aux = self._column_major(
+                work.aux, call.c, (call.m, call.n), call.count, call.result.numpy
+            )
+            if epilogue.activation is Activation.GELU:
+                np.copyto(aux, made, casting="unsafe")
+            at = aux.astype(compute)
+        match epilogue.activation:
+            case None:
+                return made
+            case Activation.RELU:
+                return np.maximum(made, 0)
+            case Activation.GELU:
+                return gelu(made)
+            case Activation.GELU_GRADIENT:
+                assert work.aux is not None
+                return made * gelu_gradient(at)
+        raise AssertionError(epilogue.activation)
 
     def _column_major(self, view, matrix, sizes, count, dtype) -> np.ndarray:  # type: ignore[no-untyped-def]
         """Return the matrices as cublasGemmStridedBatchedEx reads its arguments."""

@@ -16,6 +16,7 @@ from runtime.gpu.work import (
     TritonWork,
     Work,
 )
+from runtime.program.gemm_epilogue import Activation
 
 Arrays: TypeAlias = tuple[DeviceView, ...]
 
@@ -33,8 +34,14 @@ def reads_and_writes(work: Work) -> tuple[Arrays, Arrays]:
         case TritonWork(arrays=own):
             return own.operands, own.results
         case GemmWork():
-            others = tuple(view for view in (work.addend, work.bias) if view is not None)
-            return (work.lhs, work.rhs, *others), (work.result,)
+            read, written = [work.addend, work.bias, *work.scales], [work.result]
+            epilogues = [call.epilogue for call in work.calls if call.epilogue is not None]
+            writes_aux = any(one.activation is Activation.GELU for one in epilogues)
+            (written if writes_aux else read).append(work.aux)
+            others, results = (
+                tuple(view for view in views if view is not None) for views in (read, written)
+            )
+            return (work.lhs, work.rhs, *others), results
         case ConvolutionWork():
             others = tuple(view for view in (work.addend, work.bias) if view is not None)
             return (work.first, work.second, *others), (work.result,)
