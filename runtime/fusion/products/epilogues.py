@@ -20,6 +20,11 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
+from runtime.fusion.products.bias_vectors import (
+    computed_vectors,
+    inputs_with,
+    vector_kernel,
+)
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
 from runtime.fusion.refusal import NoEmitterError
@@ -55,15 +60,17 @@ def library_kernels(
 
 def sums_read_again(
     graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
-) -> frozenset[Kernel]:
-    """Return the kernels that a library computes with a product, that several kernels read, and that are not larger.
+) -> frozenset[HloInstruction]:
+    """Return the results that a library computes with a product, that several kernels read, and that are not larger.
 
     If they are in memory instead of the product, nothing has to be added again, and a library can write them as the
     arguments of gelu.
     """
     found = products_taken(graph, profile, cost_model).within
     return frozenset(
-        kernel for kernel in found if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
+        kernel.roots[0]
+        for kernel in found
+        if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
     )
 
 
@@ -99,7 +106,7 @@ class TakenProducts:
     """Fusions of products.
 
     ``within`` gives the new plan of each kernel that a product joins. ``alone`` are the kernels of the products that
-    read slices in place and join no other kernel.
+    read slices in place and join no other kernel, and of vectors that calls of a library read.
     """
 
     within: Mapping[Kernel, FusedKernel]
@@ -119,6 +126,8 @@ class _Epilogues:
     #: New positions of kernels that a product has joined, and of those products.
     kernel_positions: dict[Kernel, int] = field(default_factory=dict)
     product_positions: dict[HloInstruction, int] = field(default_factory=dict)
+    #: Vectors that calls read, which fusion has made parts of these kernels.
+    vectors: dict[HloInstruction, Kernel] = field(default_factory=dict)
 
     def taken(self) -> TakenProducts:
         """Return the fusions of all products, in the order of the computation."""
@@ -138,6 +147,10 @@ class _Epilogues:
                 if self.graph.reads_slices(x):
                     emitted = emitted_region((x,), {y: n for n, y in enumerate(reads)})
                     alone.append(FusedKernel((x,), reads, self.graph.position[x], emitted))
+        for x, kernel in self.vectors.items():
+            made = vector_kernel(x, kernel, self.graph.position[x])
+            if made is not None and x not in self.graph.kernel_of:
+                alone.append(made)
         return TakenProducts(found, alone)
 
     def with_product(
@@ -167,20 +180,36 @@ class _Epilogues:
         roots = (*own, product) if others else own
         read = [x for x in kernel.inputs if x is not product]
         inputs = tuple(dict.fromkeys((*read, *reads)))
-        emitted = self.emitted(product, kernel, roots, inputs)
-        if emitted is None or not self.profile.keeps_in_place_updates(kernel, reads):
+        if not self.profile.keeps_in_place_updates(kernel, reads):
             return None
-        plan = emitted.plan
-        assert isinstance(plan, ProductFusion)
-        if self.cost_model.machine.is_gpu:
-            # One call saves a launch and the access to the product, whatever the sizes.
-            number = {x: n for n, x in enumerate(inputs)}
-            if not is_for_library(plan, product, number):
+        if not self.cost_model.machine.is_gpu:
+            emitted = self.emitted(product, kernel, roots, inputs)
+            if emitted is None or self.saved(product, _plan_of(emitted)) <= 0.0:
                 return None
-            emitted = Emitted(GEMM, plan)
-        elif self.saved(product, plan) <= 0.0:
+            return FusedKernel(roots, inputs, position, emitted)
+        # One call saves a launch and the access to the product, whatever the sizes.
+        emitted = self.in_one_call(product, kernel, roots, inputs)
+        if emitted is None and (vectors := computed_vectors(kernel, product)):
+            inputs = inputs_with(roots, (*vectors, *inputs))
+            emitted = self.in_one_call(product, kernel, roots, inputs)
+            self.vectors.update((x, kernel) for x in vectors if emitted is not None)
+        if emitted is None:
             return None
         return FusedKernel(roots, inputs, position, emitted, tuple(repeats.items()))
+
+    def in_one_call(
+        self,
+        product: HloInstruction,
+        kernel: Kernel,
+        roots: tuple[HloInstruction, ...],
+        inputs: tuple[HloInstruction, ...],
+    ) -> Emitted | None:
+        """Return the emitter and plan of ``kernel`` joined by ``product``, or None if it is no call of a library."""
+        emitted = self.emitted(product, kernel, roots, inputs)
+        number = {x: n for n, x in enumerate(inputs)}
+        if emitted is None or not is_for_library(_plan_of(emitted), product, number):
+            return None
+        return Emitted(GEMM, emitted.plan)
 
     def repeats(self, kernel: Kernel) -> Mapping[HloInstruction, HloInstruction]:
         """Return the roots of ``kernel`` that repeat others; a library does not write a result twice."""
@@ -242,6 +271,7 @@ class _Epilogues:
             kernel.kind.number,
             kernel.index_of[product],
             self.structural_key(product, number),
+            tuple(kernel.index_of.get(x) for x in inputs),
             len(roots),
         )
         if key not in self.plans:
@@ -294,6 +324,12 @@ class _Epilogues:
         m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
         each = self.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
         return math.prod(sizes[: plan.batch]) * each
+
+
+def _plan_of(emitted: Emitted) -> ProductFusion:
+    """Return the plan of a kernel with a product that other values are computed of."""
+    assert isinstance(emitted.plan, ProductFusion)
+    return emitted.plan
 
 
 def _block_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
