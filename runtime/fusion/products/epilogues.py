@@ -42,31 +42,40 @@ from spmd.verifier.collectives import STARTS_OF
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
-def products_taken(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
-) -> TakenProducts:
+@dataclass
+class ProductPlans:
+    """Plans of kernels with products on the machine of ``cost_model``, for all searches of a module.
+
+    ``by_structure`` has them by the structure of kernel and product, because the layers of a model repeat. None means
+    that there is no emitter.
+    """
+
+    cost_model: CostModel
+    keys: StructuralKeys = field(default_factory=StructuralKeys)
+    by_structure: dict[Hashable, Emitted | None] = field(default_factory=dict)
+
+
+def products_taken(graph: FusionGraph, profile: LiveProfile, plans: ProductPlans) -> TakenProducts:
     """Return the fusions of the products of ``graph`` that save time and that ``profile`` allows."""
-    return _Epilogues(graph, profile, cost_model).taken()
+    return _Epilogues(graph, profile, plans).taken()
 
 
 def library_kernels(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+    graph: FusionGraph, profile: LiveProfile, plans: ProductPlans
 ) -> frozenset[Kernel]:
     """Return the kernels that must not become parts of larger ones, because a library computes them with a product."""
-    if not cost_model.machine.is_gpu:
-        return frozenset()
-    return frozenset(products_taken(graph, profile, cost_model).within)
+    return frozenset(products_taken(graph, profile, plans).within)
 
 
 def sums_read_again(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+    graph: FusionGraph, profile: LiveProfile, plans: ProductPlans
 ) -> frozenset[HloInstruction]:
     """Return the results that a library computes with a product, that several kernels read, and that are not larger.
 
     If they are in memory instead of the product, nothing has to be added again, and a library can write them as the
     arguments of gelu.
     """
-    found = products_taken(graph, profile, cost_model).within
+    found = products_taken(graph, profile, plans).within
     return frozenset(
         kernel.roots[0]
         for kernel in found
@@ -90,10 +99,10 @@ def is_library_kernel(
     without: Sequence[Kernel],
     graph: FusionGraph,
     profile: LiveProfile,
-    cost_model: CostModel,
+    plans: ProductPlans,
 ) -> bool:
     """Return whether a library computes ``kernel``, which would replace the kernels ``without``, with a product."""
-    search = _Epilogues(graph, profile, cost_model)
+    search = _Epilogues(graph, profile, plans)
     return any(
         search.with_product(x, graph.operands_of(x), kernel, without) is not None
         for x in kernel.inputs
@@ -119,10 +128,7 @@ class _Epilogues:
 
     graph: FusionGraph
     profile: LiveProfile
-    cost_model: CostModel
-    keys: StructuralKeys = field(default_factory=StructuralKeys)
-    #: Plans by the structure of kernel and product, because the layers of a model repeat; None if there is no emitter.
-    plans: dict[Hashable, Emitted | None] = field(default_factory=dict)
+    plans: ProductPlans
     #: New positions of kernels that a product has joined, and of those products.
     kernel_positions: dict[Kernel, int] = field(default_factory=dict)
     product_positions: dict[HloInstruction, int] = field(default_factory=dict)
@@ -182,7 +188,7 @@ class _Epilogues:
         inputs = tuple(dict.fromkeys((*read, *reads)))
         if not self.profile.keeps_in_place_updates(kernel, reads):
             return None
-        if not self.cost_model.machine.is_gpu:
+        if not self.plans.cost_model.machine.is_gpu:
             emitted = self.emitted(product, kernel, roots, inputs)
             if emitted is None or self.saved(product, _plan_of(emitted)) <= 0.0:
                 return None
@@ -213,7 +219,7 @@ class _Epilogues:
 
     def repeats(self, kernel: Kernel) -> Mapping[HloInstruction, HloInstruction]:
         """Return the roots of ``kernel`` that repeat others; a library does not write a result twice."""
-        if not self.cost_model.machine.is_gpu or len(kernel.roots) == 1:
+        if not self.plans.cost_model.machine.is_gpu or len(kernel.roots) == 1:
             return {}
         return repeated_results(kernel.roots, kernel.inputs)
 
@@ -266,7 +272,7 @@ class _Epilogues:
         inputs: tuple[HloInstruction, ...],
     ) -> Emitted | None:
         """Return the emitter and plan of ``kernel`` joined by ``product``, or None if there is no emitter."""
-        number = {x: n for n, x in enumerate(inputs)}
+        number, plans = {x: n for n, x in enumerate(inputs)}, self.plans.by_structure
         key = (
             kernel.kind.number,
             kernel.index_of[product],
@@ -274,12 +280,12 @@ class _Epilogues:
             tuple(kernel.index_of.get(x) for x in inputs),
             len(roots),
         )
-        if key not in self.plans:
+        if key not in plans:
             try:
-                self.plans[key] = emitted_region(roots, number)
+                plans[key] = emitted_region(roots, number)
             except NoEmitterError:
-                self.plans[key] = None
-        return self.plans[key]
+                plans[key] = None
+        return plans[key]
 
     def structural_key(
         self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
@@ -290,7 +296,7 @@ class _Epilogues:
         return tuple(
             (inputs[x], x.shape)
             if x in inputs
-            else (instruction_key(x, self.keys.key), tuple(at[y] for y in x.operands))
+            else (instruction_key(x, self.plans.keys.key), tuple(at[y] for y in x.operands))
             for x in members
         )
 
@@ -300,12 +306,12 @@ class _Epilogues:
         A dispatch is saved, and the product is read, and written unless it is a result, in the cache instead of in
         memory. The additional time of computing the product in blocks is subtracted.
         """
-        machine, shape = self.cost_model.machine, product.array_shape
+        machine, shape = self.plans.cost_model.machine, product.array_shape
         size, block_bytes = (
             float(shape.byte_size),
             math.prod(plan.block) * shape.element_type.byte_size,
         )
-        saved_by_cache = self.cost_model.array(size) - self.cost_model.again(
+        saved_by_cache = self.plans.cost_model.array(size) - self.plans.cost_model.again(
             size, 2.0 * block_bytes
         )
         touched = 1.0 if plan.product_result is not None else 2.0
@@ -322,7 +328,7 @@ class _Epilogues:
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
         first = plan.batch + plan.rows
         m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
-        each = self.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
+        each = self.plans.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
         return math.prod(sizes[: plan.batch]) * each
 
 

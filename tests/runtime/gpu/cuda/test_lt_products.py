@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launch.target.engine_choice import EPILOGUES_VARIABLE
 from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.views import DeviceView
@@ -226,6 +227,16 @@ def test_descriptors_of_epilogues(
     assert scales == [epilogue.alpha, epilogue.beta]
     assert (a, b, c, d) == (256, 512, addend or 768, 768)
     assert c_layout is d_layout
+
+
+def test_without_an_algorithm_the_error_names_the_variable(
+    lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    lt.algorithms = []
+    gemm = replace(product(F32, 64), epilogue=CallEpilogue(activation=Activation.GELU))
+    with pytest.raises(Exception, match=f"gelu; with {EPILOGUES_VARIABLE}=off"):
+        made.load_only_here(gemm, ADDRESSES)
 
 
 def test_batches_of_arguments_of_gelu_have_a_step(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
