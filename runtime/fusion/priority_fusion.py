@@ -18,13 +18,14 @@ from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
 from runtime.fusion.priority_queue import fuse_producers, fuse_regions
 from runtime.fusion.products.epilogues import (
+    ProductPlans,
     is_library_kernel,
     library_kernels,
     products_taken,
     sums_read_again,
 )
 from runtime.fusion.products.narrow_results import narrow_results
-from spmd.hlo import HloModule, Stage
+from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
@@ -93,10 +94,11 @@ class PriorityFusion(FueledPass):
 
         Variants of the pass are tried from the most aggressive one on; the first that fits the memory is chosen.
         """
-        kinds = KernelKinds(KernelCosts(CostModel(self.machine or machine_named())))
+        model = CostModel(self.machine or machine_named())
+        kinds, products = KernelKinds(KernelCosts(model)), ProductPlans(model)
         for room in (self.headroom, *(room for room in HEADROOMS if room > self.headroom)):
-            graphs = [*replace(self, headroom=room).fused_graphs(context, kinds)]
-            for plans in self._plans(graphs, kinds, with_products=room == self.headroom):
+            graphs = [*replace(self, headroom=room).fused_graphs(context, kinds, products)]
+            for plans in self._plans(graphs, products, with_products=room == self.headroom):
                 if not any(plan.kernels for plan in plans):
                     return [], None
                 fused = context.carried_out(plans, self.memory)
@@ -107,14 +109,14 @@ class PriorityFusion(FueledPass):
     def _plans(
         self,
         graphs: Sequence[tuple[FusionGraph, LiveProfile]],
-        kinds: KernelKinds,
+        products: ProductPlans,
         *,
         with_products: bool,
     ) -> Iterator[list[FusionPlan]]:
         """Yield the plans in which products join kernels, if any product does, and then those without products."""
         indices = [indices_fused(*each) for each in graphs]
         if self.products and with_products:
-            taken = [products_taken(*each, kinds.costs.model) for each in graphs]
+            taken = [products_taken(*each, products) for each in graphs]
             if any(each.within or each.alone for each in taken):
                 yield [
                     FusionPlan.of(graph, own.within, (*own.alone, *fused.fusions), fused.kernels)
@@ -126,24 +128,24 @@ class PriorityFusion(FueledPass):
         ]
 
     def fused_graphs(
-        self, context: FusionContext, kinds: KernelKinds
+        self, context: FusionContext, kinds: KernelKinds, products: ProductPlans
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
         """Yield the graph and profile of every scheduled computation after its kernels have been fused."""
+        uses_library = self.products and products.cost_model.machine.is_gpu
         for graph, profile in self.graphs(context, kinds):
-            model = kinds.costs.model
-            uses_library = self.products and model.machine.is_gpu
-            narrow = narrow_results(graph, profile, model) if uses_library else frozenset()
+            unfused: frozenset[HloInstruction] = frozenset()
+            if uses_library:
+                unfused = narrow_results(graph, profile, products)
             fuse_regions(graph, profile)
-            unfused = narrow | (
-                sums_read_again(graph, profile, model) if uses_library else frozenset()
-            )
+            if uses_library:
+                unfused |= sums_read_again(graph, profile, products)
             fuse_producers(graph, profile, unfused, duplicate=self.duplicate)
             if self.multi_output:
                 apart, stays_apart = frozenset(indices_fused(graph, profile).kernels), None
                 if uses_library:
-                    apart |= library_kernels(graph, profile, model)
+                    apart |= library_kernels(graph, profile, products)
                     stays_apart = partial(
-                        is_library_kernel, graph=graph, profile=profile, cost_model=model
+                        is_library_kernel, graph=graph, profile=profile, plans=products
                     )
                 merge_kernels(graph, profile, apart, stays_apart, horizontal=self.horizontal)
             yield graph, profile

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import field
 
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
+from spmd.hlo import HloInstruction
 from spmd.lazy_dataclass import dataclass
 
 #: Largest number of readers into which a producer is copied.
@@ -34,11 +35,11 @@ class _Candidate:
 def fuse_producers(
     graph: FusionGraph,
     profile: LiveProfile,
-    unfused: Collection[Kernel] = (),
+    unfused: frozenset[HloInstruction] = frozenset(),
     *,
     duplicate: bool,
 ) -> None:
-    """Fuse producers into their readers. Kernels that stay ``unfused`` are neither.
+    """Fuse producers into their readers, except those of a result that stays ``unfused``.
 
     A producer of several readers is fused only if ``duplicate``. A heap holds the candidates by an upper bound on the
     time that they save. The exact cost of a candidate is computed only when it reaches the top of the heap, since most
@@ -101,7 +102,7 @@ class _Queue:
     graph: FusionGraph
     profile: LiveProfile
     most_readers: int
-    unfused: Collection[Kernel]
+    unfused: frozenset[HloInstruction]
     heap: list[tuple[float, int, int]] = field(default_factory=list)
     current: dict[int, _Candidate] = field(default_factory=dict)
     number_of: dict[Kernel, int] = field(default_factory=dict)
@@ -158,14 +159,12 @@ class _Queue:
     def readers(self, producer: Kernel) -> list[Kernel]:
         """Return all readers of ``producer`` if it may be fused into every one of them; otherwise an empty list."""
         graph = self.graph
-        if producer in self.unfused:
+        if not self.unfused.isdisjoint(producer.roots):
             return []
         if graph.is_read_outside(producer) or graph.most_readers(producer) > self.most_readers:
             return []
         readers = graph.readers_of(producer)
         if len(readers) > self.most_readers or any((producer, x) in self.refused for x in readers):
-            return []
-        if any(x in self.unfused for x in readers):
             return []
         return readers
 

@@ -20,6 +20,11 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusedKernel
+from runtime.fusion.products.bias_vectors import (
+    computed_vectors,
+    inputs_with,
+    vector_kernel,
+)
 from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
@@ -39,33 +44,44 @@ from spmd.verifier.collectives import STARTS_OF
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
-def products_taken(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
-) -> TakenProducts:
+@dataclass
+class ProductPlans:
+    """Plans of kernels with products on the machine of ``cost_model``, for all searches of a module.
+
+    ``by_structure`` has them by the structure of kernel and product, because the layers of a model repeat. None means
+    that there is no emitter.
+    """
+
+    cost_model: CostModel
+    keys: StructuralKeys = field(default_factory=StructuralKeys)
+    by_structure: dict[Hashable, Emitted | None] = field(default_factory=dict)
+
+
+def products_taken(graph: FusionGraph, profile: LiveProfile, plans: ProductPlans) -> TakenProducts:
     """Return the fusions of the products of ``graph`` that save time and that ``profile`` allows."""
-    return _Epilogues(graph, profile, cost_model).taken()
+    return _Epilogues(graph, profile, plans).taken()
 
 
 def library_kernels(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+    graph: FusionGraph, profile: LiveProfile, plans: ProductPlans
 ) -> frozenset[Kernel]:
     """Return the kernels that must not become parts of larger ones, because a library computes them with a product."""
-    if not cost_model.machine.is_gpu:
-        return frozenset()
-    return frozenset(products_taken(graph, profile, cost_model).within)
+    return frozenset(products_taken(graph, profile, plans).within)
 
 
 def sums_read_again(
-    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
-) -> frozenset[Kernel]:
-    """Return the kernels that a library computes with a product, that several kernels read, and that are not larger.
+    graph: FusionGraph, profile: LiveProfile, plans: ProductPlans
+) -> frozenset[HloInstruction]:
+    """Return the results that a library computes with a product, that several kernels read, and that are not larger.
 
     If they are in memory instead of the product, nothing has to be added again, and a library can write them as the
     arguments of gelu.
     """
-    found = products_taken(graph, profile, cost_model).within
+    found = products_taken(graph, profile, plans).within
     return frozenset(
-        kernel for kernel in found if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
+        kernel.roots[0]
+        for kernel in found
+        if len(graph.readers_of(kernel)) > 1 and _is_not_larger(kernel)
     )
 
 
@@ -85,10 +101,10 @@ def is_library_kernel(
     without: Sequence[Kernel],
     graph: FusionGraph,
     profile: LiveProfile,
-    cost_model: CostModel,
+    plans: ProductPlans,
 ) -> bool:
     """Return whether a library computes ``kernel``, which would replace the kernels ``without``, with a product."""
-    search = _Epilogues(graph, profile, cost_model)
+    search = _Epilogues(graph, profile, plans)
     return any(
         search.with_product(x, graph.operands_of(x), kernel, without) is not None
         for x in kernel.inputs
@@ -101,7 +117,7 @@ class TakenProducts:
     """Fusions of products.
 
     ``within`` gives the new plan of each kernel that a product joins. ``alone`` are the kernels of the products that
-    read slices in place and join no other kernel.
+    read slices in place and join no other kernel, and of vectors that calls of a library read.
     """
 
     within: Mapping[Kernel, FusedKernel]
@@ -114,19 +130,18 @@ class _Epilogues:
 
     graph: FusionGraph
     profile: LiveProfile
-    cost_model: CostModel
-    keys: StructuralKeys = field(default_factory=StructuralKeys)
-    #: Plans by the structure of kernel and product, because the layers of a model repeat; None if there is no emitter.
-    plans: dict[Hashable, Emitted | None] = field(default_factory=dict)
+    plans: ProductPlans
     #: New positions of kernels that a product has joined, and of those products.
     kernel_positions: dict[Kernel, int] = field(default_factory=dict)
     product_positions: dict[HloInstruction, int] = field(default_factory=dict)
+    #: Vectors that calls read, which fusion has made parts of these kernels.
+    vectors: dict[HloInstruction, Kernel] = field(default_factory=dict)
 
     def taken(self) -> TakenProducts:
         """Return the fusions of all products, in the order of the computation."""
         found: dict[Kernel, FusedKernel] = {}
         alone: list[FusedKernel] = []
-        is_gpu = self.cost_model.machine.is_gpu
+        is_gpu = self.plans.cost_model.machine.is_gpu
         opcodes = (Opcode.DOT, Opcode.CONVOLUTION) if is_gpu else (Opcode.DOT,)
         for x in self.graph.order:
             if x.opcode not in opcodes or not is_plain(x):
@@ -142,6 +157,10 @@ class _Epilogues:
                 if self.graph.reads_slices(x):
                     emitted = emitted_region((x,), {y: n for n, y in enumerate(reads)})
                     alone.append(FusedKernel((x,), reads, self.graph.position[x], emitted))
+        for x, kernel in self.vectors.items():
+            made = vector_kernel(x, kernel, self.graph.position[x])
+            if made is not None and x not in self.graph.kernel_of:
+                alone.append(made)
         return TakenProducts(found, alone)
 
     def with_product(
@@ -171,24 +190,44 @@ class _Epilogues:
         roots = (*own, product) if others else own
         read = [x for x in kernel.inputs if x is not product]
         inputs = tuple(dict.fromkeys((*read, *reads)))
-        emitted = self.emitted(product, kernel, roots, inputs)
-        if emitted is None or not self.profile.keeps_in_place_updates(kernel, reads):
+        if not self.profile.keeps_in_place_updates(kernel, reads):
             return None
-        plan = emitted.plan
-        assert isinstance(plan, ProductFusion | ConvolutionFusion)
-        if self.cost_model.machine.is_gpu:
-            # One call saves a launch and the access to the product, whatever the sizes.
-            number = {x: n for n, x in enumerate(inputs)}
-            if not is_for_library(plan, product, number):
+        if not self.plans.cost_model.machine.is_gpu:
+            emitted = self.emitted(product, kernel, roots, inputs)
+            if emitted is None or self.saved(product, _plan_of(emitted)) <= 0.0:
                 return None
-            emitted = Emitted(GEMM if isinstance(plan, ProductFusion) else CONVOLUTION, plan)
-        elif isinstance(plan, ConvolutionFusion) or self.saved(product, plan) <= 0.0:
+            return FusedKernel(roots, inputs, position, emitted)
+        # One call saves a launch and the access to the product, whatever the sizes.
+        emitted = self.in_one_call(product, kernel, roots, inputs)
+        if emitted is None and (vectors := computed_vectors(kernel, product)):
+            inputs = inputs_with(roots, (*vectors, *inputs))
+            emitted = self.in_one_call(product, kernel, roots, inputs)
+            self.vectors.update((x, kernel) for x in vectors if emitted is not None)
+        if emitted is None:
             return None
         return FusedKernel(roots, inputs, position, emitted, tuple(repeats.items()))
 
+    def in_one_call(
+        self,
+        product: HloInstruction,
+        kernel: Kernel,
+        roots: tuple[HloInstruction, ...],
+        inputs: tuple[HloInstruction, ...],
+    ) -> Emitted | None:
+        """Return the emitter and plan of ``kernel`` joined by ``product``, or None if it is no call of a library."""
+        emitted = self.emitted(product, kernel, roots, inputs)
+        number = {x: n for n, x in enumerate(inputs)}
+        if emitted is None:
+            return None
+        plan = emitted.plan
+        assert isinstance(plan, ProductFusion | ConvolutionFusion)
+        if not is_for_library(plan, product, number):
+            return None
+        return Emitted(GEMM if isinstance(plan, ProductFusion) else CONVOLUTION, plan)
+
     def repeats(self, kernel: Kernel) -> Mapping[HloInstruction, HloInstruction]:
         """Return the roots of ``kernel`` that repeat others; a library does not write a result twice."""
-        if not self.cost_model.machine.is_gpu or len(kernel.roots) == 1:
+        if not self.plans.cost_model.machine.is_gpu or len(kernel.roots) == 1:
             return {}
         return repeated_results(kernel.roots, kernel.inputs)
 
@@ -241,19 +280,20 @@ class _Epilogues:
         inputs: tuple[HloInstruction, ...],
     ) -> Emitted | None:
         """Return the emitter and plan of ``kernel`` joined by ``product``, or None if there is no emitter."""
-        number = {x: n for n, x in enumerate(inputs)}
+        number, plans = {x: n for n, x in enumerate(inputs)}, self.plans.by_structure
         key = (
             kernel.kind.number,
             kernel.index_of[product],
             self.structural_key(product, number),
+            tuple(kernel.index_of.get(x) for x in inputs),
             len(roots),
         )
-        if key not in self.plans:
+        if key not in plans:
             try:
-                self.plans[key] = emitted_region(roots, number)
+                plans[key] = emitted_region(roots, number)
             except NoEmitterError:
-                self.plans[key] = None
-        return self.plans[key]
+                plans[key] = None
+        return plans[key]
 
     def structural_key(
         self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
@@ -264,7 +304,7 @@ class _Epilogues:
         return tuple(
             (inputs[x], x.shape)
             if x in inputs
-            else (instruction_key(x, self.keys.key), tuple(at[y] for y in x.operands))
+            else (instruction_key(x, self.plans.keys.key), tuple(at[y] for y in x.operands))
             for x in members
         )
 
@@ -274,12 +314,12 @@ class _Epilogues:
         A dispatch is saved, and the product is read, and written unless it is a result, in the cache instead of in
         memory. The additional time of computing the product in blocks is subtracted.
         """
-        machine, shape = self.cost_model.machine, product.array_shape
+        machine, shape = self.plans.cost_model.machine, product.array_shape
         size, block_bytes = (
             float(shape.byte_size),
             math.prod(plan.block) * shape.element_type.byte_size,
         )
-        saved_by_cache = self.cost_model.array(size) - self.cost_model.again(
+        saved_by_cache = self.plans.cost_model.array(size) - self.plans.cost_model.again(
             size, 2.0 * block_bytes
         )
         touched = 1.0 if plan.product_result is not None else 2.0
@@ -296,8 +336,14 @@ class _Epilogues:
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
         first = plan.batch + plan.rows
         m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
-        each = self.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
+        each = self.plans.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
         return math.prod(sizes[: plan.batch]) * each
+
+
+def _plan_of(emitted: Emitted) -> ProductFusion:
+    """Return the plan of a kernel with a product that other values are computed of."""
+    assert isinstance(emitted.plan, ProductFusion)
+    return emitted.plan
 
 
 def _block_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:

@@ -101,7 +101,10 @@ class TunedProducts:
         if not choice or not product.accepts(choice, self._workspace[1]):
             choice = next(product.candidates(self._workspace[1]), None)
         if choice is None:
-            raise CublasError(f"cuBLASLt has no algorithm for {_described(gemm)}")
+            message = f"cuBLASLt has no algorithm for {_described(gemm)}"
+            if gemm.epilogue is not None:
+                message += "; with SPMD_GPU_EPILOGUES=off, kernels compute what follows products"
+            raise CublasError(message)
         return product.bound(addresses, choice, *self._workspace, addend)
 
     def _product(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launch.target.engine_choice import EPILOGUES_VARIABLE
 from runtime.gpu.captures import CaptureLock
 from runtime.gpu.libraries.gemm import CallEpilogue, GemmCall, gemm_calls
 from runtime.gpu.libraries.tuning import Tuning
@@ -240,6 +241,16 @@ def test_scales_are_those_of_the_operands(
     made.load_only_here(gemm, ADDRESSES, scales=scales)
     set_ = {n: value._obj.value for _, n, value, _ in lt.named("MatmulDescSetAttribute")}
     assert {n: set_.get(n) for n in (17, 18) if n in set_} == wanted
+
+
+def test_without_an_algorithm_the_error_names_the_variable(
+    lt: Lt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = products(monkeypatch, Tuning(None, measures=False), {})
+    lt.algorithms = []
+    gemm = replace(product(F32, 64), epilogue=CallEpilogue(activation=Activation.GELU))
+    with pytest.raises(Exception, match=f"gelu; with {EPILOGUES_VARIABLE}=off"):
+        made.load_only_here(gemm, ADDRESSES)
 
 
 def test_batches_of_arguments_of_gelu_have_a_step(lt: Lt, monkeypatch: pytest.MonkeyPatch) -> None:
