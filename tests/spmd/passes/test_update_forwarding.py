@@ -272,6 +272,14 @@ ENTRY e {{
 """)
 
 
+def updates_at(first: str, second: str) -> str:
+    """Return the text of two updates at the constants ``first`` and ``second``."""
+    return (
+        f"a = f32[4] dynamic-update-slice(base, u, {first})"
+        f"  x = f32[4] dynamic-update-slice(a, v, {second})"
+    )
+
+
 PARTS = [np.array(part, np.float32) for part in ([0, 1, 2, 3], [10, 11], [20, 21])]
 
 
@@ -281,10 +289,7 @@ PARTS = [np.array(part, np.float32) for part in ([0, 1, 2, 3], [10, 11], [20, 21
 def test_updates_that_write_all_elements_are_a_concatenation(
     first: str, second: str, expected: tuple[str, str]
 ) -> None:
-    module = stacked(
-        f"a = f32[4] dynamic-update-slice(base, u, {first})"
-        f"  x = f32[4] dynamic-update-slice(a, v, {second})"
-    )
+    module = stacked(updates_at(first, second))
     want = evaluate(module, *PARTS)
     assert Pipeline("once", (UpdateForwarding(),)).run(module)
     np.testing.assert_array_equal(evaluate(module, *PARTS), want)
@@ -298,18 +303,15 @@ def test_updates_that_write_all_elements_are_a_concatenation(
     [
         ("x = f32[4] dynamic-update-slice(base, u, zero)", "exponential(x)"),
         (
-            "a = f32[4] dynamic-update-slice(base, u, zero)"
-            "  x = f32[4] dynamic-update-slice(a, v, one)",
+            updates_at("zero", "one"),
             "exponential(x)",
         ),
         (
-            "a = f32[4] dynamic-update-slice(base, u, zero)"
-            "  x = f32[4] dynamic-update-slice(a, v, two)",
+            updates_at("zero", "two"),
             "reverse(x), dimensions={0}",
         ),
         (
-            "a = f32[4] dynamic-update-slice(base, u, zero)"
-            "  x = f32[4] dynamic-update-slice(a, v, two)",
+            updates_at("zero", "two"),
             "add(x, a)",
         ),
     ],
