@@ -27,6 +27,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
+from runtime.gpu.codegen.launch import KernelArgument
 from runtime.gpu.command import Command
 from runtime.gpu.commands.horizontal import HorizontalCommand
 from runtime.gpu.commands.kernel import GeneratedKernelCommand, HostedCommand, LibraryCommand
@@ -73,7 +74,7 @@ class Counts:
             if isinstance(command, HorizontalCommand):
                 self.kernels -= times * (len(command.parts) - 1)  # its parts are counted below
             elif isinstance(command, GeneratedKernelCommand):
-                self.kernels += times * len(command.launches)
+                self.kernels += times * len(command.launches) - times * len(skipped(command))
                 self.bytes += times * touched_bytes(command)
             elif isinstance(command, LibraryCommand):
                 self.calls += times
@@ -91,10 +92,22 @@ class Counts:
             self.add(tuple(command.nested()), times)
 
 
-def touched_bytes(command: GeneratedKernelCommand) -> int:
-    """Return the bytes that a kernel reads and writes: of an array that it gathers from, as many as it gathers.
+def skipped(command: GeneratedKernelCommand) -> list[tuple[KernelArgument, KernelArgument]]:
+    """Return the operand and the result of each launch of ``command`` that is skipped, since they are one array."""
+    return [
+        launch.unless_same
+        for launch in command.launches
+        if launch.unless_same is not None
+        and command.operands[launch.unless_same[0].number].slice
+        == command.results[launch.unless_same[1].number].slice
+    ]
 
-    An element that a broadcast repeats counts once.
+
+def touched_bytes(command: GeneratedKernelCommand) -> int:
+    """Return the bytes that a kernel reads and writes. An element that a broadcast repeats counts once.
+
+    Of an array that a kernel gathers from, it reads as many bytes as it gathers. Of an array that it updates in place,
+    it writes as many as the other operands have.
     """
     read, written = (
         [array.view.stored_bytes for array in arrays]
@@ -103,6 +116,11 @@ def touched_bytes(command: GeneratedKernelCommand) -> int:
     if isinstance(command.kernel, GatherKernel):
         array = command.kernel.windows.array
         read[array] = min(read[array], written[0])
+    updated = skipped(command)
+    for operand, _ in updated:
+        read[operand.number] = 0
+    for _, result in updated:
+        written[result.number] = min(written[result.number], sum(read))
     return sum(read) + sum(written)
 
 

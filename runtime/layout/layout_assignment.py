@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from runtime.layout.attention_results import is_attention_result, write_in_order
 from runtime.layout.exchanges import expose_members
 from runtime.layout.loop_state import normalize
 from runtime.layout.model import LayoutModel
@@ -49,6 +50,7 @@ class LayoutAssignment(HloPass):
         changed = expose_members(module, scope)
         model = LayoutModel.of(module)
         assign(model)
+        changed |= normalize_results(model, scope)
         changed |= normalize_loops(model, scope)
         for x in list(model.instructions()):
             if x.opcode in (Opcode.DOT, Opcode.ALL_TO_ALL):
@@ -59,6 +61,15 @@ class LayoutAssignment(HloPass):
         if changed:
             _merge_transposes(model.times, scope)
         return changed
+
+
+def normalize_results(model: LayoutModel, scope: ModuleScope) -> bool:
+    """Rewrite the attention fusions whose results have another order than row-major. Returns whether there are any."""
+    results = [x for x in model.orders if is_attention_result(x)]
+    for x in results:
+        write_in_order(x, model.orders.pop(x), scope)
+    model.forget_all()
+    return bool(results)
 
 
 def normalize_loops(model: LayoutModel, scope: ModuleScope) -> bool:

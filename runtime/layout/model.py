@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.emit.all_to_all import exchange_of, may_move
+from runtime.layout.attention_results import is_attention_result
 from runtime.layout.loop_state import LoopElement, loop_elements
 from runtime.layout.orders import is_row_major, memory_order, restricted, row_major
 from runtime.layout.permuted import COLLECTIVES, can_permute, unreduced_dims
@@ -145,7 +146,7 @@ class LayoutModel:
             return not self.elements[x].is_invariant
         if x.opcode in _WRITERS and isinstance(x.shape, ArrayShape):
             return is_row_major(order) or LOWERINGS[x.opcode].writes(x, order)
-        return self.can_permute(x)
+        return self.can_permute(x) or is_attention_result(x)
 
     def can_permute(self, x: HloInstruction) -> bool:
         """Return whether ``x`` can be rewritten with its dimensions in another order (``permuted.can_permute``)."""

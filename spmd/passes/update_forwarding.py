@@ -1,7 +1,8 @@
-"""Forwarding of updates to reads, without the updated array."""
+"""Forwarding of updates to the slices and the elementwise operations that read them, without the updated array."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -12,6 +13,7 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import SliceAttrs
+from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.passes.algebraic.match import constant_starts
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
@@ -31,6 +33,12 @@ class UpdateForwarding(InstructionPass):
 
     Such chains come from loops that store values of each trip for another loop, when both have been unrolled. Only if
     the array is not used otherwise: else each value would exist twice.
+
+    If updates write all of an array that elementwise operations read, for example the gradients of all layers:
+
+    b = dynamic-update-slice(dynamic-update-slice(zeros, u, 0), v, 1)   =>   b = concatenate(u, v)
+
+    A fusion then reads the parts, and writes no array.
     """
 
     name: ClassVar[str] = "update-forwarding"
@@ -40,6 +48,11 @@ class UpdateForwarding(InstructionPass):
         scope, effects = ModuleScope(module), SideEffects()
 
         def edit(last: HloInstruction) -> bool:
+            parts = _all_parts(last)
+            if parts is not None:
+                joined = builder_at(last, scope).concatenate(*parts)
+                replace_and_prune(last, joined, effects)
+                return True
             chain = _chain_up_to(last)
             found = [_forwarded(x, chain[n:]) for n, x in _reads(chain)]
             if not found or None in found:
@@ -85,6 +98,40 @@ def _chain_up_to(last: HloInstruction) -> list[_Update]:
         chain.append(update)
         x, reader = x.operand(0), x
     return chain
+
+
+def _all_parts(last: HloInstruction) -> tuple[list[HloInstruction], int] | None:
+    """Return the updates, in the order of their positions, that ``last`` consists of, and the dimension they split.
+
+    The result is None if there are other elements, or if ``last`` has a reader that is not elementwise.
+    """
+    if is_pinned(last) or not last.num_users:
+        return None
+    if not all(user.opcode in ELEMENTWISE_OPS for user in last.users):
+        return None
+    split = [
+        d for d, (n, m) in enumerate(zip(last.dims, last.operand(1).dims, strict=True)) if n != m
+    ]
+    if len(split) != 1:
+        return None
+    (axis,) = split
+    parts: dict[int, HloInstruction] = {}
+    x, missing = last, last.dims[axis]
+    while missing > 0 and (update := _update(x)) is not None:
+        start, end = update.box[axis]
+        others = [n for d, n in enumerate(x.operand(1).dims) if d != axis]
+        if others != [n for d, n in enumerate(x.dims) if d != axis]:
+            return None
+        if x is not last and (is_pinned(x) or x.num_users != 1):
+            return None
+        parts[start] = x.operand(1)
+        missing -= end - start
+        x = x.operand(0)
+    ordered = [parts[start] for start in sorted(parts)]
+    ends = itertools.accumulate(part.dims[axis] for part in ordered)
+    if missing or sorted(parts)[1:] != list(ends)[:-1]:
+        return None
+    return ordered, axis
 
 
 def _is_only_read_by(x: HloInstruction, update: HloInstruction | None) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from runtime.gpu.codegen.array_access import GpuArrayAccess, array_access
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.horizontal import merged
 from runtime.gpu.codegen.launch import ArgumentKind, GpuTarget, KernelArgument, KernelSource
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
@@ -186,7 +187,7 @@ def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) ->
 
 @kernel_emitter(ConcatenateKernel)
 def emit_concatenate(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
-    """Return a copy for each operand."""
+    """Return the launch that copies all operands."""
     (target,) = arrays.results
     found: list[KernelSource] = []
     start = 0
@@ -195,19 +196,20 @@ def emit_concatenate(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
         part = block(target, [slice(None)] * kernel.dimension + [slice(start, end)])
         found += copy_source(_operand(number, operand), _result(part), part.dims, arrays.target)
         start = end
-    return tuple(found)
+    return merged(found)
 
 
 @kernel_emitter(PadKernel)
 def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
-    """Return launches that write the padding value, and a copy of the operand.
+    """Return the launch that writes the padding value around a copy of the operand.
 
-    With interior padding the value is first written to the entire result, otherwise only around the operand.
+    With interior padding, a first launch writes the value to the entire result.
     """
     source, value = arrays.operands
     (target,) = arrays.results
     around = [target]
-    if all(inner.step in (None, 1) for inner in kernel.target):
+    is_interior = any(inner.step not in (None, 1) for inner in kernel.target)
+    if not is_interior:
         around = [
             block(target, (*kernel.target[:dimension], outside))
             for dimension, inner in enumerate(kernel.target)
@@ -219,4 +221,4 @@ def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
         found += copy_source(filled, _result(part), part.dims, arrays.target)
     own, inner_part = block(source, kernel.source), block(target, kernel.target)
     found += copy_source(_operand(0, own), _result(inner_part), inner_part.dims, arrays.target)
-    return tuple(found)
+    return tuple(found) if is_interior else merged(found)

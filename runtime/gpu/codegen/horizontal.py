@@ -19,14 +19,25 @@ from runtime.gpu.codegen.launch import (
     parameters,
 )
 
-#: Largest number of pointers of one launch. CUDA allows 512.
-MOST_ARGUMENTS = 256
+#: Largest number of kernels in one launch, and of its pointers, of which CUDA allows 512.
+MOST_PARTS, MOST_ARGUMENTS = 16, 256
 _DEFINED = re.compile(r"^define [^@]*@([\w.]+)", re.MULTILINE)
 
 
 def is_mergeable(source: KernelSource) -> bool:
     """Return whether ``source`` can be part of a horizontal launch."""
     return source.unless_same is None and not source.workspace_bytes and bool(source.blocks)
+
+
+def merged(parts: Sequence[KernelSource]) -> tuple[KernelSource, ...]:
+    """Return as few launches as possible that run the independent, mergeable ``parts`` of one kernel record."""
+    batches: list[list[KernelSource]] = []
+    for part in parts:
+        arguments = sum(len(x.arguments) for x in (part, *(batches[-1] if batches else ())))
+        if not batches or len(batches[-1]) == MOST_PARTS or arguments > MOST_ARGUMENTS:
+            batches.append([])
+        batches[-1].append(part)
+    return tuple(batch[0] if len(batch) == 1 else horizontal_source(batch) for batch in batches)
 
 
 def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
@@ -39,12 +50,13 @@ def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
     threads = max(part.threads for part in parts)
     functions: dict[str, None] = {}
     texts: dict[str, str] = {}
-    body: list[str] = [f"  %block = {BLOCK_NUMBER}"]
+    body: list[str] = [f"  %number = {BLOCK_NUMBER}"]
     first = argument = 0
     for k, part in enumerate(parts):
-        function, needed = _as_function(part, f"part{k}", texts)
+        name = _name(k, part)
+        function, needed = _as_function(part, name, texts)
         functions.update(dict.fromkeys((*needed, function)))
-        body += _call(k, part, first, argument, threads, last=k == len(parts) - 1)
+        body += _call(k, part, name, first, argument, threads, last=k == len(parts) - 1)
         first, argument = first + part.blocks, argument + len(part.arguments)
     found = KernelSource(
         "spmd_horizontal",
@@ -83,10 +95,15 @@ def _as_function(
     return "\n".join([head, *lines, "  ret void\n}"]), tuple(map(own, part.functions))
 
 
+def _name(k: int, part: KernelSource) -> str:
+    """Return the name of part ``k`` as a function. A part that is a horizontal launch has parts with other names."""
+    return f"part{k}_{hashlib.sha256(part.ir.encode()).hexdigest()[:6]}"
+
+
 def _call(
-    k: int, part: KernelSource, first: int, argument: int, threads: int, *, last: bool
+    k: int, part: KernelSource, name: str, first: int, argument: int, threads: int, *, last: bool
 ) -> list[str]:
-    """Return the lines of IR that call part ``k`` in its blocks.
+    """Return the lines of IR that call part ``k``, the function ``name``, in its blocks.
 
     first: number of the part's first block. argument: number of its first pointer. threads: threads of a block.
     """
@@ -95,7 +112,7 @@ def _call(
     lines = [] if k == 0 else [f"after{k - 1}:"]
     if not last:
         lines += [
-            f"  %is{k} = icmp ult i32 %block, {first + part.blocks}",
+            f"  %is{k} = icmp ult i32 %number, {first + part.blocks}",
             f"  br i1 %is{k}, label %own{k}, label %after{k}",
             f"own{k}:",
         ]
@@ -109,7 +126,7 @@ def _call(
             f"run{k}:",
         ]
     lines += [
-        f"  %block{k} = sub i32 %block, {first}",
-        f"  call void @part{k}({given})",
+        f"  %block{k} = sub i32 %number, {first}",
+        f"  call void @{name}({given})",
     ]
     return lines if last else [*lines, "  ret void"]

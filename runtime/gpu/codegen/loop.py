@@ -20,6 +20,7 @@ from runtime.gpu.codegen.array_access import (
     store,
 )
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.horizontal import merged
 from runtime.gpu.codegen.launch import RESIDENT_THREADS, GpuTarget, KernelSource
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions
 from runtime.gpu.codegen.thread_writer import ThreadWriter
@@ -48,14 +49,14 @@ def emit_loop(kernel: LoopKernel, arrays: GpuArrays) -> Sources:
 
 @kernel_emitter(PiecesKernel)
 def emit_pieces(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
-    """Return a launch for each loop that has indices."""
+    """Return one launch for all loops, or no launch if they have no indices."""
     return pieces_sources(kernel.pieces, arrays)
 
 
 def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[KernelSource, ...]:
-    """Return one launch for each of ``pieces`` that is not empty, to run in order."""
+    """Return as few launches as possible for ``pieces``, which write different elements."""
     nests = [loop_nest(piece, arrays.operands, arrays.results) for piece in pieces]
-    return tuple(loop_source(nest, arrays.target) for nest in nests if nest is not None)
+    return merged([loop_source(nest, arrays.target) for nest in nests if nest is not None])
 
 
 @kernel_emitter(UninitializedKernel)

@@ -72,8 +72,11 @@ class RowPlan:
         return -(-self.row_groups // self.rows_per_block)
 
 
-def row_plan(parts: RowParts, target: GpuTarget) -> RowPlan:
-    """Return the distribution of the rows of ``parts`` among the threads of ``target``."""
+def row_plan(parts: RowParts, target: GpuTarget, *, vectorized: bool = True) -> RowPlan:
+    """Return the distribution of the rows of ``parts`` among the threads of ``target``.
+
+    vectorized: one instruction may move elements of several rows; if it does not, more blocks share the rows.
+    """
     along_rows = parts.fusion.along_rows
     rows, length = math.prod(parts.counted), math.prod(parts.reduced)
     live = max(1, _live_values(parts))
@@ -86,9 +89,8 @@ def row_plan(parts: RowParts, target: GpuTarget) -> RowPlan:
         row_groups, step = rows, lanes
     else:
         lanes = WARP
-        vector_elements = _vector_elements(
-            parts, parts.counted[-1], parts.counted_strides, rows // WARP
-        )
+        most = rows // WARP if vectorized else 1
+        vector_elements = _vector_elements(parts, parts.counted[-1], parts.counted_strides, most)
         row_groups, groups = rows // vector_elements, length
         rows_per_block = lanes
         few = -(-row_groups // lanes) < 2 * target.multiprocessors
@@ -119,6 +121,12 @@ def row_plan(parts: RowParts, target: GpuTarget) -> RowPlan:
     )
 
 
+def bytes_per_block(parts: RowParts, plan: RowPlan) -> int:
+    """Return how many bytes a block reads for the rows that it processes in one round."""
+    items = [parts.accesses[leaf].item for leaf in _arrays(parts)]
+    return sum(items) * math.prod(parts.reduced) * plan.side * plan.rows_per_block
+
+
 def _lanes(groups: int, live: int) -> int:
     """Return the number of threads of a row of ``groups``. live: values of a group that a thread holds in registers.
 
@@ -140,14 +148,18 @@ def power_of_two(n: int) -> int:
 
 def _live_values(parts: RowParts) -> int:
     """Return the number of arrays and cached values whose elements a thread holds in registers at the same time."""
-    arrays = {
+    results = max((len(each.results) for each in parts.passes), default=0)
+    return len(_arrays(parts)) + len(parts.fusion.cached) + results
+
+
+def _arrays(parts: RowParts) -> set[int]:
+    """Return the numbers of the accesses that read different elements along a row."""
+    return {
         leaf
         for each in parts.passes
         for leaf in each.elements.leaves
         if isinstance(leaf, int) and any(parts.reduced_strides[leaf])
     }
-    results = max((len(each.results) for each in parts.passes), default=0)
-    return len(arrays) + len(parts.fusion.cached) + results
 
 
 def _vector_elements(

@@ -19,12 +19,15 @@ from runtime.gpu.codegen.launch import (
     KernelSource,
 )
 from runtime.gpu.codegen.row_inputs import RowPart, RowParts, row_parts
-from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
+from runtime.gpu.codegen.row_schedule import RowPlan, bytes_per_block, power_of_two, row_plan
 from runtime.gpu.codegen.rows import Rows
 from runtime.program.records.rows import RowKernel
 
 #: Rows are split so that there are about this many blocks per multiprocessor.
 _BLOCKS = 4
+#: Rows are not split if a block reads at most this many bytes. That takes about a microsecond, after which a second
+#: launch could begin at the earliest.
+_MOST_BYTES = 64 << 10
 _WORKSPACE = KernelArgument(ArgumentKind.WORKSPACE)
 
 
@@ -37,6 +40,9 @@ def emit_rows(kernel: RowKernel, arrays: GpuArrays) -> Sources:
     parts = row_parts(kernel, arrays)
     plan = row_plan(parts, arrays.target)
     splits = splits_of(parts, plan, arrays.target)
+    narrow = row_plan(parts, arrays.target, vectorized=False)
+    if splits > 1 and bytes_per_block(parts, narrow) <= _MOST_BYTES:
+        plan, splits = narrow, 1
     if splits > 1:
         return split_sources(kernel, parts, plan, arrays, splits)
     return (Rows(kernel, parts, plan, arrays).source(),)

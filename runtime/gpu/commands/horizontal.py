@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.gpu.codegen.horizontal import MOST_ARGUMENTS, horizontal_source, is_mergeable
+from runtime.gpu.codegen.horizontal import (
+    MOST_ARGUMENTS,
+    MOST_PARTS,
+    horizontal_source,
+    is_mergeable,
+)
 from runtime.gpu.codegen.launch import RESIDENT_THREADS, ArgumentKind, KernelSource
 from runtime.gpu.command import Action, Command, GpuProgram
 from runtime.gpu.commands.collective import DoneCommand, StartCommand
@@ -21,8 +26,8 @@ from runtime.gpu.work import HorizontalWork, KernelWork
 from runtime.timeline.events import Stream
 from spmd.lazy_dataclass import dataclass
 
-#: Largest number of groups of commands that are searched for a partner, and of kernels in one launch.
-_LOOKBACK, _MOST_PARTS = 16, 16
+#: Largest number of groups of commands that are searched for a partner.
+_LOOKBACK = 16
 #: A kernel with more than this many times the threads that the GPU holds at once gains nothing from sharing a launch.
 _MOST_WAVES = 4
 
@@ -95,7 +100,7 @@ class _Group:
             if isinstance(command, GeneratedKernelCommand)
         ]
         arguments = sum(len(part.launches[0].arguments) for part in parts)
-        return len(parts) <= _MOST_PARTS and arguments <= MOST_ARGUMENTS
+        return len(parts) <= MOST_PARTS and arguments <= MOST_ARGUMENTS
 
     def add(self, other: _Group) -> None:
         assert self.accesses is not None

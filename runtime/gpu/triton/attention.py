@@ -12,7 +12,7 @@ from runtime.gpu.triton.kernel import TritonKernel, decoded, kernel_with_body
 from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.loop import LoopWriter
 from runtime.gpu.triton.refusal import NoTritonKernelError
-from runtime.gpu.triton.structure import AttentionStructure, structures_of
+from runtime.gpu.triton.structure import AttentionStructure, structures_of, untransposed
 from runtime.gpu.triton.sums import Sums
 from runtime.gpu.triton.tiles import Tiles
 from runtime.program.strides import StridedView
@@ -59,9 +59,12 @@ def _kernel(
     own = _results(structure)
     for number, root in enumerate(structure.fused.root.elements):
         if root in own:
-            tile, kind = tiles.full(root, own[root]), root.array_shape.element_type
-            value = cast(tile.name, tile.kind, kind)
-            tiles.memory.store(f"r{number}", results[number], own[root], value)
+            value, order = untransposed(root)
+            tile, kind = tiles.full(value, own[root]), root.array_shape.element_type
+            axes = tuple(own[root][d] for d in order)
+            tiles.memory.store(
+                f"r{number}", results[number], axes, cast(tile.name, tile.kind, kind)
+            )
     loop = LoopWriter(structure, blocks, lines.of(Level.LOOP), new_tiles)
     return kernel_with_body(
         f"attention_{structure.mode}",
@@ -76,14 +79,18 @@ def _kernel(
 
 
 def _results(structure: AttentionStructure) -> dict[HloInstruction, Axes]:
-    """Return the results that are computed element by element from sinks of ``structure``, with their axes."""
+    """Return the results that are computed element by element from sinks of ``structure``.
+
+    The axes are those of the result before it is transposed.
+    """
     axes = {sink.instruction: sink.axes for sink in structure.sinks}
     for x in structure.fused.post_order():
         if x.opcode in ELEMENTWISE_OPS:
             known = [axes[operand] for operand in x.operands if operand in axes]
             if known:
                 axes[x] = known[0]
-    return {root: axes[root] for root in structure.fused.root.elements if root in axes}
+    values = {root: untransposed(root)[0] for root in structure.fused.root.elements}
+    return {root: axes[value] for root, value in values.items() if value in axes}
 
 
 def _num_programs(structure: AttentionStructure, blocks: Blocks) -> int:

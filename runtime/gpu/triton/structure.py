@@ -2,7 +2,7 @@
 
 Score dimensions are (b1..bn, s, t). *Score products* are dots of parameters whose results have these dimensions; a
 value computed from one element by element is a *score*. *Sinks* are the dots and reductions that sum scores over t
-(rows) or over s (columns). *Results* are computed from sinks.
+(rows) or over s (columns). *Results* are computed from sinks, and may be transposed.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def _scores_and_sinks(
     """Return all scores, and the sinks, each with the number of its operand that is a score."""
     scores: dict[HloInstruction, None] = {}
     results: set[HloInstruction] = set()
+    roots = set(fused.root.elements)
     sinks: list[tuple[HloInstruction, int]] = []
     for x in fused.post_order():
         sides = [i for i, operand in enumerate(x.operands) if operand in scores]
@@ -115,6 +116,8 @@ def _scores_and_sinks(
             continue
         if x.opcode in (Opcode.DOT, Opcode.REDUCE) and len(sides) == 1:
             sinks.append((x, sides[0]))
+            results.add(x)
+        elif x.opcode is Opcode.TRANSPOSE and x in roots and not sides:
             results.add(x)
         elif sides and x.opcode in ELEMENTWISE_OPS:
             scores[x] = None
@@ -128,6 +131,13 @@ def _scores_and_sinks(
         else:
             raise NoTritonKernelError(f"{x.name}: {x.opcode} in an attention fusion")
     return scores, sinks
+
+
+def untransposed(result: HloInstruction) -> tuple[HloInstruction, tuple[int, ...]]:
+    """Return the value of which ``result`` is a transpose, and the value's dimension for each one of ``result``."""
+    if result.opcode is Opcode.TRANSPOSE:
+        return result.operand(0), result.attrs_as(DimensionsAttrs).dimensions
+    return result, tuple(range(len(result.dims)))
 
 
 def _score_dims(scores: Iterable[HloInstruction]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from spmd.passes.algebraic import logical as logical
 from spmd.passes.algebraic import pad as pad
 from spmd.passes.algebraic import reduce as reduce
 from spmd.passes.algebraic import reshape as reshape
+from spmd.passes.algebraic import scatter as scatter
 from spmd.passes.algebraic import select as select
 from spmd.passes.algebraic import slice as slice  # noqa: A004 - named after its operation
 from spmd.passes.algebraic import slice_of_pad as slice_of_pad

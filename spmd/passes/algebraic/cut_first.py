@@ -15,8 +15,8 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
-from spmd.ops.attrs import DimensionsAttrs, IotaAttrs, SliceAttrs
-from spmd.passes.algebraic.match import is_partitioned, non_unit, used_once
+from spmd.ops.attrs import DimensionsAttrs, GatherAttrs, IotaAttrs, SliceAttrs
+from spmd.passes.algebraic.match import broadcast_dims, is_partitioned, non_unit, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import PrimitiveType
@@ -193,3 +193,47 @@ def slice_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction | Non
         limits.append(cut.limits[d] if d is not None else 1)
         strides.append(cut.strides[d] if d is not None else 1)
     return b.reshape(b.slice(source, starts, limits, strides), x.dims)
+
+
+@simplifies(Opcode.GATHER)
+def gather_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """gather(f(a, c), i) => f(gather(a, i), c) if c is constant in each row that a batching dimension numbers
+
+    The result of f is then not written, unless a reader other than gathers, reductions and elementwise operations needs
+    it in memory.
+    """
+    inner = x.operand(0)
+    if not is_partitioned(b) or not _is_pointwise(inner) or not inner.dims or is_pinned(inner):
+        return None
+    if inner.is_root or FEW * x.array_shape.num_elements > inner.array_shape.num_elements:
+        return None
+    if not all(
+        user.opcode in (Opcode.GATHER, Opcode.REDUCE) or definition(user.opcode).elementwise
+        for user in inner.users
+    ):
+        return None
+    arrays = {operand for operand in inner.operands if operand.dims and not _is_of_rows(operand, x)}
+    if len(arrays) != 1:
+        return None
+    operands = [_gathered(operand, x, b) if operand.dims else operand for operand in inner.operands]
+    return _again(inner, operands, x.dims, b)
+
+
+def _is_of_rows(operand: HloInstruction, gather: HloInstruction) -> bool:
+    """Return whether ``operand`` repeats values along all dimensions but batching dimensions of ``gather``."""
+    batching = gather.attrs_as(GatherAttrs).operand_batching_dims
+    return operand.opcode is Opcode.BROADCAST and set(batching).issuperset(broadcast_dims(operand))
+
+
+def _gathered(operand: HloInstruction, gather: HloInstruction, b: Builder) -> HloInstruction:
+    """Return what ``gather`` would take from ``operand``."""
+    attrs = gather.attrs_as(GatherAttrs)
+    if not _is_of_rows(operand, gather):
+        return b.create(Opcode.GATHER, (operand, gather.operand(1)), attrs)
+    batch = [d for d in range(len(gather.dims)) if d not in attrs.offset_dims]
+    batch.insert(attrs.index_vector_dim, -1)  # the dimension of each one of the indices
+    pairs = zip(attrs.operand_batching_dims, attrs.start_indices_batching_dims, strict=True)
+    row = {d: batch[e] for d, e in pairs}
+    dims = [row[d] for d in broadcast_dims(operand)]
+    values = b.transpose_by(operand.operand(0), sorted(range(len(dims)), key=dims.__getitem__))
+    return b.broadcast(values, sorted(dims), gather.dims)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView
 from runtime.executable import Executable
@@ -82,6 +83,20 @@ ENTRY e {
   ROOT d = f32[50] exponential(c)
 }
 """
+#: Parts of unequal sizes, a padding on both sides, and a loop.
+PARTS = """HloModule parts
+ENTRY e {
+  x = f32[3,70] parameter(0)
+  y = f32[3,10] parameter(1)
+  z = f32[3,31] parameter(2)
+  w = f32[90] parameter(3)
+  zero = f32[] constant(0)
+  joined = f32[3,111] concatenate(x, y, z), dimensions={1}
+  padded = f32[5,70] pad(x, zero), padding=1_1x0_0
+  tanh = f32[90] tanh(w)
+  ROOT r = (f32[3,111], f32[5,70], f32[90]) tuple(joined, padded, tanh)
+}
+"""
 
 
 class EmulatedDriver(HostDriver):
@@ -103,6 +118,18 @@ def horizontal_commands(executable: Executable) -> list[HorizontalCommand]:
     return [
         command for command in traverse_commands(plan) if isinstance(command, HorizontalCommand)
     ]
+
+
+@needs_contexts
+def test_parts_of_one_kernel_are_one_launch() -> None:
+    executable = compile_module(parse_module(PARTS), 1, CompileOptions(fusion=False))
+    on_double(executable, EmulatedDriver())
+    (command,) = horizontal_commands(executable)
+    assert [len(part.launches) for part in command.parts] == [1, 1, 1]
+    inputs = random_inputs(executable.module, 0)
+    wanted = evaluate(parse_module(PARTS), *inputs)
+    for x, y in zip(executable.run(*inputs), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(x), y, rtol=1e-5)
 
 
 @needs_contexts

@@ -349,6 +349,8 @@ def test_every_identity_is_tested() -> None:
         "bitcast_to_itself",
         "reduce_precision_to_itself",
         "add_of_disjoint_parts",
+        "one_element_per_row",
+        "gather_of_elementwise",
         "dot_along_few",
         "slice_of_elementwise",
         "dynamic_slice_of_elementwise",

@@ -254,3 +254,92 @@ ENTRY e {
     assert Pipeline("once", (UpdateForwarding(),)).run(module)
     values = np.array(1, np.float32), np.array(2, np.float32)
     assert evaluate(module, *values)[0] == 2
+
+
+def stacked(updates: str, reader: str = "exponential(x)") -> HloModule:
+    """A module in which ``reader`` reads ``x``, the last one of ``updates`` of an array of 4 elements."""
+    return parse_module(f"""HloModule t
+ENTRY e {{
+  base = f32[4] parameter(0)
+  u = f32[2] parameter(1)
+  v = f32[2] parameter(2)
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  two = s32[] constant(2)
+  {updates}
+  ROOT r = f32[4] {reader}
+}}
+""")
+
+
+def updates_at(first: str, second: str) -> str:
+    """Return the text of two updates at the constants ``first`` and ``second``."""
+    return (
+        f"a = f32[4] dynamic-update-slice(base, u, {first})"
+        f"  x = f32[4] dynamic-update-slice(a, v, {second})"
+    )
+
+
+PARTS = [np.array(part, np.float32) for part in ([0, 1, 2, 3], [10, 11], [20, 21])]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [("zero", "two", ("p1", "p2")), ("two", "zero", ("p2", "p1"))]
+)
+def test_updates_that_write_all_elements_are_a_concatenation(
+    first: str, second: str, expected: tuple[str, str]
+) -> None:
+    module = stacked(updates_at(first, second))
+    want = evaluate(module, *PARTS)
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
+    np.testing.assert_array_equal(evaluate(module, *PARTS), want)
+    joined = module.entry.root.operand(0)
+    assert joined.opcode is Opcode.CONCATENATE
+    assert tuple(expression(part) for part in joined.operands) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reader"),
+    [
+        ("x = f32[4] dynamic-update-slice(base, u, zero)", "exponential(x)"),
+        (
+            updates_at("zero", "one"),
+            "exponential(x)",
+        ),
+        (
+            updates_at("zero", "two"),
+            "reverse(x), dimensions={0}",
+        ),
+        (
+            updates_at("zero", "two"),
+            "add(x, a)",
+        ),
+    ],
+    ids=["not all", "overlap", "reader is not elementwise", "array before is read"],
+)
+def test_other_updates_stay(text: str, reader: str) -> None:
+    module = stacked(text, reader)
+    assert not Pipeline("once", (UpdateForwarding(),)).run(module)
+
+
+def test_parts_along_one_of_several_dimensions() -> None:
+    module = parse_module("""HloModule t
+ENTRY e {
+  base = f32[3,2] parameter(0)
+  u = f32[3,1] parameter(1)
+  v = f32[3,1] parameter(2)
+  i = s32[] parameter(3)
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  a = f32[3,2] dynamic-update-slice(base, u, i, one)
+  x = f32[3,2] dynamic-update-slice(a, v, i, zero)
+  ROOT r = f32[3,2] exponential(x)
+}
+""")
+    given = [np.zeros((3, 2), np.float32)]
+    given += [np.full((3, 1), value, np.float32) for value in (1, 2)]
+    given.append(np.array(7, np.int32))
+    want = evaluate(module, *given)
+    assert Pipeline("once", (UpdateForwarding(),)).run(module)
+    np.testing.assert_array_equal(evaluate(module, *given), want)
+    assert module.entry.root.operand(0).opcode is Opcode.CONCATENATE

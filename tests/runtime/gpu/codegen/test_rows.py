@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.executable import Executable
-from runtime.gpu.codegen import row_schedule
+from runtime.gpu.codegen import row_schedule, split_rows
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import GpuTarget
 from runtime.program.records.rows import RowKernel
@@ -143,8 +143,14 @@ SPLIT = [((70000,), (0,)), ((2, 40000), (1,)), ((9000, 40), (0,)), ((3, 700, 6),
 
 @pytest.mark.parametrize("kind", [P.F32, P.BF16, P.C64, P.U8])
 @pytest.mark.parametrize(("dims", "axes"), SPLIT, ids=str)
-def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: PrimitiveType) -> None:
+def test_few_long_rows(
+    dims: tuple[int, ...],
+    axes: tuple[int, ...],
+    kind: PrimitiveType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Parts of a row by several blocks, their totals by a second launch."""
+    monkeypatch.setattr(split_rows, "_MOST_BYTES", 0)
     init = "(0.5, 1)" if kind is P.C64 else "1"
     text = reduce_text("add", kind, init, dims, axes)
     if kind is P.C64:
@@ -154,7 +160,17 @@ def test_few_long_rows(dims: tuple[int, ...], axes: tuple[int, ...], kind: Primi
     run(text, target=many, rtol=1e-2 if kind is P.BF16 else 5e-6)
 
 
-def test_what_is_computed_beside_long_rows() -> None:
+@pytest.mark.parametrize(
+    ("rows", "launches"), [(256, 1), (257, 2)], ids=["64 KiB per block", "more"]
+)
+def test_a_block_reads_few_bytes_in_the_time_of_a_launch(rows: int, launches: int) -> None:
+    text = reduce_text("add", P.F32, "1", (rows, 256), (0,))
+    assert len(row_sources(text) or ()) == launches
+    run(text, target=HOPPER)
+
+
+def test_what_is_computed_beside_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_rows, "_MOST_BYTES", 0)
     text = module_text(SIBLINGS, SIBLINGS_ENTRY, *REDUCERS)
     text = text.replace("33,20", "3000,24").replace("f32[20]", "f32[24]")
     many = GpuTarget(multiprocessors=64)
