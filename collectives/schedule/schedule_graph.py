@@ -14,12 +14,13 @@ from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.schedule.scheduling_groups import Block, blocks_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import Communication, WindowCosts
-from spmd.analysis.live_buffers import LiveBuffers
+from spmd.analysis.live_buffers import Buffer, LiveBuffers
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import WEIGHTLESS
 from spmd.lazy_dataclass import dataclass
+from spmd.shape import ShapeIndex, leaves
 
 #: Ops that overwrite an operand: other readers of the operand must come first, or it is copied.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
@@ -178,22 +179,50 @@ def _readers_first(
     buffers: LiveBuffers,
     blocks: Mapping[HloInstruction, Block],
 ) -> dict[HloInstruction, list[HloInstruction]]:
-    """Return the readers of values that an instruction overwrites, if all of them precede it in the current order."""
+    """Return the readers of values that an instruction overwrites, if all of them precede it in the current order.
+
+    Among these values are the parameters in whose memory the module returns results.
+    """
     position = {x: n for n, x in enumerate(computation.instructions)}
     readers: dict[int, list[HloInstruction]] = {}
     for x, read in buffers.read.items():
         for buffer in read:
             readers.setdefault(buffer, []).append(x)
     found: dict[HloInstruction, list[HloInstruction]] = {}
+    replaced = _replaced_parameters(computation, buffers)
     for x in computation.instructions:
         if x.opcode not in _IN_PLACE or x in blocks:
             continue
         for written in buffers.written[x]:
-            for target in buffers.over.get(written, ()):
-                others = [reader for reader in readers[target] if reader is not x]
+            for target in dict.fromkeys(
+                (*buffers.over.get(written, ()), *replaced.get(written, ()))
+            ):
+                others = [reader for reader in readers.get(target, ()) if reader is not x]
                 if all(position[reader] < position[x] for reader in others):
                     found.setdefault(x, []).extend(others)
     return found
+
+
+def _replaced_parameters(
+    computation: HloComputation, buffers: LiveBuffers
+) -> dict[Buffer, tuple[Buffer, ...]]:
+    """Return, by the buffer of each result that the module returns in a parameter's memory, that of the parameter."""
+    module = computation.module
+    if module is None or computation is not module.entry:
+        return {}
+    results = _leaf_buffers(computation.root, buffers)
+    return {
+        results[alias.output_index]: (
+            _leaf_buffers(computation.parameters[alias.parameter], buffers)[alias.parameter_index],
+        )
+        for alias in module.input_output_alias
+    }
+
+
+def _leaf_buffers(x: HloInstruction, buffers: LiveBuffers) -> dict[ShapeIndex, Buffer]:
+    """Return the buffers of the leaves of ``x``, by their indices."""
+    indices = (index for index, _ in leaves(x.shape))
+    return dict(zip(indices, buffers.shown[x], strict=True))
 
 
 def _describe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode, Stage
-from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
+from spmd.ops.attrs import DotAttrs, GatherAttrs, RaggedDotAttrs, ScatterAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.spmd.passes.triggers.algebraic_forms import form
 from tests.spmd.passes.triggers.programs import FLOATS, INTEGERS, NUMBERS, Program
@@ -40,6 +40,31 @@ def dynamic_slice_of_elementwise(p: Program) -> HloInstruction:
     scalar = p.b.broadcast_scalar(p.value(x.array_shape.element_type, ()), x.dims)
     value = p.b.multiply(*p.shuffled((x, scalar))) if p.chance() else p.b.negate(x)
     return p.b.dynamic_slice(value, [p.value(S32, ()) for _ in x.dims], [n - 1 for n in x.dims])
+
+
+@form
+def gather_of_elementwise(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    rows, columns = p.integer(1, 4), p.integer(4, 8)
+    x = p.value(p.element_type(NUMBERS), (rows, columns))
+    each = p.b.broadcast(p.value(x.array_shape.element_type, (rows,)), (0,), x.dims)
+    value = p.b.multiply(*p.shuffled((x, each))) if p.chance() else p.b.negate(x)
+    attrs = GatherAttrs((), (1,), (1,), 1, (1, 1), (0,), (0,))
+    return p.b.create(Opcode.GATHER, (value, p.value(S32, (rows, 1))), attrs)
+
+
+@form
+def one_element_per_row(p: Program) -> HloInstruction:
+    rows, columns = p.integer(1, 4), p.integer(1, 8)
+    updates = p.value(p.element_type(NUMBERS), (rows,))
+    kind = updates.array_shape.element_type
+    start = p.b.full(ArrayShape(kind, (rows, columns)), p.integer(0, 2))
+    return p.b.create(
+        Opcode.SCATTER,
+        (start, p.value(S32, (rows, 1)), updates),
+        ScatterAttrs((), (1,), (1,), 1, (0,), (0,)),
+        calls=(p.b.scope.reducer(ReductionKind.SUM, kind),),
+    )
 
 
 @form
