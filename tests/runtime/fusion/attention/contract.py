@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.fusion.element_operations import is_elementwise
+from runtime.gpu.triton.structure import untransposed
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
@@ -51,14 +52,17 @@ def mode_of(fusion: HloInstruction) -> str:
         elif x.opcode is Opcode.CONSTANT:
             assert not x.dims
         elif x is fused.root and x.opcode is Opcode.TUPLE:
-            assert set(x.operands) <= sinks.keys()
+            assert {untransposed(y)[0] for y in x.operands} <= sinks.keys()
+        elif x.opcode is Opcode.TRANSPOSE:
+            assert x in fused.root.elements, "results alone are transposed"
+            assert x.operand(0) in sinks
         else:
             assert is_elementwise(x.opcode), f"{x}"
             assert x.opcode not in (Opcode.COPY, Opcode.BITCAST_CONVERT)
             assert x.dims == dims
             assert matrices.issuperset(x.operands), f"{x}"
             matrices.add(x)
-    roots = set(fused.root.elements)
+    roots = {untransposed(x)[0] for x in fused.root.elements}
     assert roots <= sinks.keys(), "results are sinks"
     inner = [x for x in sinks if any(user.opcode is Opcode.BROADCAST for user in x.users)]
     if inner:
