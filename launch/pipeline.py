@@ -36,7 +36,9 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.attention_expander import AttentionExpander
+from spmd.passes.f8_dot_rewriter import F8DotRewriter
 from spmd.passes.pipeline import AfterPass, Application, Pipeline, Progress, run_pipelines
+from spmd.shape import PrimitiveType
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.stages import has_external_sharding
 from spmd.verifier.verifier import verify
@@ -51,6 +53,8 @@ _LEGALIZE_ALL_ELSE = replace(
     LEGALIZE, passes=tuple(x for x in LEGALIZATION if not isinstance(x, AttentionExpander))
 )
 
+#: Pipeline for GPUs that multiply 8-bit floats; also before partitioning, so that quantized values are gathered.
+F8_PRODUCTS = Pipeline("f8-products", (F8DotRewriter(),))
 #: Pipeline for GPUs, whose kernels hold the blocks of score matrices; before loops and layouts are final.
 ATTENTION = Pipeline("attention", (AttentionFusion(),))
 #: Pipeline for GPUs, whose library takes filters in one order; before layouts are chosen.
@@ -62,12 +66,18 @@ def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
     return (
         _LEGALIZE_ALL_ELSE if options.keep_attention_calls else LEGALIZE,
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
+        *((F8_PRODUCTS,) if _has_f8_products(options.machine) else ()),
         *collective_pipelines.on_optimized(options),
         Pipeline("cleanup", SIMPLIFICATION, repeated=True, after_change=True),
         *_for_gpu(options),
         Pipeline("annotation", ANNOTATION),
         Pipeline("layout", LAYOUT),
     )
+
+
+def _has_f8_products(machine: MachineDescription) -> bool:
+    """Return whether ``machine`` is a GPU whose tensor cores multiply 8-bit floats."""
+    return machine.is_gpu and any(kind is PrimitiveType.F8E4M3FN for kind, _ in machine.rates)
 
 
 def _for_gpu(options: CompileOptions) -> tuple[Pipeline, ...]:
@@ -239,6 +249,9 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
         OPEN.run(copy, compilation.after_pass)
         return copy
     require_devices(module, compilation.devices)
+    if _has_f8_products(options.machine):
+        module = clone_module(module)
+        F8_PRODUCTS.run(module, compilation.after_pass)
     compilation.partitioner = partitioned(module, compilation.devices)
     return compilation.partitioner.result
 

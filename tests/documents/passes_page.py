@@ -27,7 +27,15 @@ import collectives.passes.all_passes  # noqa: F401 - fills the registry
 import spmd.passes.all_passes  # noqa: F401 - fills the registry
 from launch.collective_groups import CollectiveGroup
 from launch.options import CompileOptions
-from launch.pipeline import ATTENTION, CONVOLUTIONS, FUSION, OPEN, optimization, stages
+from launch.pipeline import (
+    ATTENTION,
+    CONVOLUTIONS,
+    F8_PRODUCTS,
+    FUSION,
+    OPEN,
+    optimization,
+    stages,
+)
 from launch.stages.collective_pipelines import on_optimized, on_scheduled
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
@@ -50,7 +58,7 @@ FOR_OVERLAP = tuple(
     if x.name not in {one.name for one in PIPELINES}
 )
 #: The pipelines that a GPU has besides.
-FOR_GPU = (ATTENTION, CONVOLUTIONS)
+FOR_GPU = (F8_PRODUCTS, ATTENTION, CONVOLUTIONS)
 #: The number of modules that a row names.
 MOST_NAMED = 3
 
@@ -181,7 +189,7 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "",
     )
     yield from _listed(FOR_OVERLAP)
-    yield from ("", "On a GPU these run, too, between cleanup and annotation:", "")
+    yield from ("", "On a GPU these run, too: the first before partitioning and after simplification, the others between cleanup and annotation:", "")
     yield from _listed(FOR_GPU)
     yield from (
         "",
