@@ -189,7 +189,11 @@ def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
         "",
     )
     yield from _listed(FOR_OVERLAP)
-    yield from ("", "On a GPU these run, too: the first before partitioning and after simplification, the others between cleanup and annotation:", "")
+    yield from (
+        "",
+        "On a GPU these run, too: the first before partitioning and after simplification, the others between cleanup and annotation:",
+        "",
+    )
     yield from _listed(FOR_GPU)
     yield from (
         "",
