@@ -2,7 +2,8 @@
 
 f32[m,k] @ bf16[k,n] -> f32          rhs is converted to f32, which represents all bf16 values
 s8 @ s8 -> s32, of small depth       both are converted to f32, which represents all sums; the result is converted back
-f8[m,k] @ f8[k,n] -> bf16            computed in f8; rhs is copied so that k varies fastest
+f8[m,k] @ f8[k,n] -> bf16            computed in f8; rhs is copied so that k varies fastest. Or, if a size does not suit,
+                                     both are converted to bf16, which represents all f8 values
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from runtime.gpu.libraries.call import KernelCall
-from runtime.gpu.libraries.gemm import SUMS, are_f8, gemm_calls
+from runtime.gpu.libraries.gemm import F8_OPERANDS, SUMS, are_f8, gemm_calls
 from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
@@ -134,6 +135,8 @@ def _taken(
 def _types(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, PrimitiveType]]:
     """Return types of (lhs, rhs, result) that cuBLAS supports and that lose no precision, fewest conversions first."""
     ways = []
+    if {kernel.lhs, kernel.rhs} <= F8_OPERANDS and (PrimitiveType.BF16, kernel.result) in SUMS:
+        ways.append((PrimitiveType.BF16, PrimitiveType.BF16, kernel.result))
     if kernel.lhs is kernel.rhs and (kernel.lhs, kernel.compute) in SUMS:
         ways.append((kernel.lhs, kernel.rhs, kernel.compute))
     compute = kernel.compute

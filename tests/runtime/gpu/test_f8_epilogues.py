@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.report import KernelReport
+from spmd.shape import PrimitiveType
 from tests.runtime.gpu.f8_programs import OPERANDS, f8_program
 from tests.runtime.gpu.product_epilogues import check_outputs, compiled_for_gpu
 from tests.runtime.gpu.test_product_epilogues import noted, report
@@ -56,4 +59,17 @@ def test_without_epilogues_or_f8(options: GpuOptions) -> None:
     works = noted(executable, options)
     check_outputs(executable, program)
     assert all(call.epilogue is None for own in works for call in own.calls)
+    assert not report(executable).hosted
+    if not options.f8:
+        assert {call.a_kind for own in works for call in own.calls} == {PrimitiveType.BF16}
+
+
+def test_sizes_that_do_not_suit_are_multiplied_in_bf16() -> None:
+    """A device may have fewer rows of a sharded array than cuBLASLt's 8-bit products need."""
+    program = f8_program(OPERANDS[0])
+    text = program.text.replace("[32,", "[8,")
+    executable = compiled_for_gpu(text)
+    works = noted(executable)
+    check_outputs(executable, replace(program, text=text))
+    assert {call.a_kind for own in works for call in own.calls} == {PrimitiveType.BF16}
     assert not report(executable).hosted

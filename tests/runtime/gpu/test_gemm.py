@@ -194,7 +194,7 @@ def noted_calls(executable: Executable, options: GpuOptions = DEFAULT) -> list[G
         ("f64", "f64", "", False),
         ("c64", "c64", "", False),
         ("bf16", "f32", "", False),  # nothing to round
-        ("f8e4m3fn", "f32", "", True),  # as f32, which holds them, and TF32 does
+        ("f8e4m3fn", "f32", "", False),  # as bf16, which holds them
         ("s8", "s32", "", True),
         ("s16", "s32", "", False),
     ],
@@ -265,7 +265,7 @@ def test_products_that_are_not_in_8_bits_are_converted(m: int) -> None:
     out = StridedView(F32, (m, 32), (128, 4))
     call, _ = in_sequence(kernel_of((), m, 32, 32, kind, F32), (*views, out), f8=m % 16 != 0)
     assert isinstance(call, DotKernel)
-    assert call.lhs is F32
+    assert call.lhs is call.rhs is PrimitiveType.BF16
 
 
 def _check(
