@@ -2,8 +2,8 @@
 
 f32[m,k] @ bf16[k,n] -> f32          rhs is converted to f32, which represents all bf16 values
 s8 @ s8 -> s32, of small depth       both are converted to f32, which represents all sums; the result is converted back
-f8[m,k] @ f8[k,n] -> bf16            computed in f8; rhs is copied so that k varies fastest. Or, if a size does not suit,
-                                     both are converted to bf16, which represents all f8 values
+f8[m,k] @ f8[k,n] -> bf16            computed in f8; rhs is copied so that k varies fastest. Sizes that do not suit: in
+                                     bf16, which represents all f8 values
 """
 
 from __future__ import annotations
