@@ -222,9 +222,11 @@ def compile_module(
     return executable
 
 
-def partition(module: HloModule, devices: int | None = None) -> HloModule:
+def partition(
+    module: HloModule, devices: int | None = None, options: CompileOptions | None = None
+) -> HloModule:
     """Return the per-device program of ``module`` on ``devices`` devices, before optimization."""
-    for name, compilation in stages(module, devices, CompileOptions()):
+    for name, compilation in stages(module, devices, options or CompileOptions()):
         if name == "partitioned":
             return compilation.module
     raise AssertionError("the pipeline has a partitioned stage")

@@ -139,12 +139,11 @@ def measure(point: Point, module: HloModule, left_out: str) -> Row:
     machine = machine_named(point.machine)
     if left_out:
         machine = replace(ABLATIONS[left_out](machine), name="ablated")
-    program = partition(module)
+    options = CompileOptions(machine=machine, keep_attention_calls=True)
+    program = partition(module, options=options)
     if point.copies > 1:
         program = with_more_replicas(program, point.copies)
-    compilation = compiled_for(
-        program, None, CompileOptions(machine=machine, keep_attention_calls=True)
-    )
+    compilation = compiled_for(program, None, options)
     devices = compilation.devices
     step, best, worst = (
         _seconds(compilation, one)

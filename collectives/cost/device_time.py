@@ -9,7 +9,6 @@ attention run at the machine's rate of fused attention of their shape.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
@@ -26,7 +25,7 @@ from spmd.machine.products import class_for
 from spmd.ops import definition
 from spmd.ops.attrs import ConvolutionAttrs, CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
-from spmd.ops.dot import free_dims
+from spmd.ops.dot import dot_sizes
 from spmd.ops.product_precision import allows_tf32
 from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, leaves
 
@@ -112,19 +111,9 @@ class DeviceTime:
     def _attention(self, fused: HloComputation) -> float:
         """Return the seconds of the products of fused attention, of which the first computes scores."""
         products = list(fused.with_opcode(Opcode.DOT))
-        scores = products[0]
-        attrs = scores.attrs_as(DotAttrs)
-        depth = math.prod(scores.operand(0).dims[d] for d in attrs.lhs_contracting)
-        sides = (
-            (scores.operand(0), attrs.lhs_batch, attrs.lhs_contracting),
-            (scores.operand(1), attrs.rhs_batch, attrs.rhs_contracting),
-        )
-        lengths = [
-            math.prod(x.dims[d] for d in free_dims(len(x.dims), batch, contracting))
-            for x, batch, contracting in sides
-        ]
+        _, (m, depth, n) = dot_sizes(products[0])
         # Heads that share keys stand beside the positions of their queries.
-        shape = AttentionShape(depth, min(lengths), backward=len(products) > 2)
+        shape = AttentionShape(depth, min(m, n), backward=len(products) > 2)
         return sum(
             definition(x.opcode).cost(x).flops
             / self._machine.attention_rate(
@@ -183,7 +172,7 @@ class DeviceTime:
         """Return the seconds of a matrix product, by the class that the machine describes for such products if any."""
         if x.opcode is Opcode.DOT and self._machine.products:
             types = (*(y.array_shape.element_type for y in x.operands), x.array_shape.element_type)
-            batch, sizes = _product_sizes(x)
+            batch, sizes = dot_sizes(x)
             known = class_for(self._machine.products, types, sizes)  # type: ignore[arg-type]
             if known is not None:
                 return batch * known.seconds(*sizes)
@@ -241,7 +230,7 @@ def _tiled_sizes(x: HloInstruction, flops: float) -> tuple[int, int, int, int] |
     features], as implicit GEMM algorithms compute it; a ragged product is one whose groups of rows follow each other.
     """
     if x.opcode in (Opcode.DOT, Opcode.SCALED_DOT):
-        batch, (m, k, n) = _product_sizes(x)
+        batch, (m, k, n) = dot_sizes(x)
         return batch, m, k, n
     if x.opcode not in (Opcode.CONVOLUTION, Opcode.RAGGED_DOT) or not x.array_shape.num_elements:
         return None
@@ -254,15 +243,3 @@ def _tiled_sizes(x: HloInstruction, flops: float) -> tuple[int, int, int, int] |
     results = x.array_shape.num_elements
     k = max(round(flops / (2 * results)), 1)
     return groups, results // (groups * n), k, n
-
-
-def _product_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
-    """Return the batch size of ``dot`` and the sizes (m, k, n) of each product."""
-    attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands[:2])
-
-    def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:
-        return math.prod(dims[d] for d in chosen)
-
-    m = product(lhs, free_dims(len(lhs), attrs.lhs_batch, attrs.lhs_contracting))
-    n = product(rhs, free_dims(len(rhs), attrs.rhs_batch, attrs.rhs_contracting))
-    return product(lhs, attrs.lhs_batch), (m, product(lhs, attrs.lhs_contracting), n)

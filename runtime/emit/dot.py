@@ -12,7 +12,6 @@ from runtime.lowering import LOWERINGS, Device, Lowering, OpArrays, Order, Views
 from runtime.program.dot_matrices import (
     is_for_blas,
     operand_dims,
-    product_sizes,
     result_matrices,
     unread_operands,
 )
@@ -21,6 +20,7 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks import KernelThunk, Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
+from spmd.ops.dot import dot_sizes
 from spmd.ops.product_precision import allows_tf32
 from spmd.shape import ArrayShape
 
@@ -53,7 +53,7 @@ def product_kernel(instruction: HloInstruction, views: Views) -> DotKernel | Non
         return None
     lhs, _ = operand_dims(instruction)
     batch = tuple(views[0].dims[d] for d in lhs.batch)
-    sizes = product_sizes(instruction)
+    _, sizes = dot_sizes(instruction)
     return plan_dot(batch, sizes, types, tf32=allows_tf32(attrs))
 
 

@@ -40,7 +40,7 @@ def emit_fusion(fusion: HloInstruction, arrays: OpArrays, device: Device) -> Thu
     if isinstance(plan, SlicedProduct):
         return emit_sliced(fusion, plan, arrays, device)
     if isinstance(plan, ConvolutionFusion):
-        from runtime.emit import convolution_fusion  # loads all kinds of convolutions
+        from runtime.emit.convolution import convolution_fusion  # loads all kinds of convolutions
 
         return convolution_fusion.emit_convolution_fusion(fusion, plan, arrays)
     if isinstance(plan, IndexFusion):
@@ -65,7 +65,7 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
         orders = product_layouts(fusion, plan.factors, views)
         views, plan = (*views, product_view(fusion)), plan.epilogue
     if isinstance(plan, ConvolutionFusion):
-        from runtime.emit import convolution_fusion
+        from runtime.emit.convolution import convolution_fusion
 
         orders = convolution_fusion.convolution_layouts(fusion, plan, views)
         views, plan = (*views, convolution_fusion.convolution_view(fusion)), plan.epilogue

@@ -90,14 +90,6 @@ def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedVi
     return view.reshape((*dims[:batch], math.prod(dims[batch:rows]), math.prod(dims[rows:])))
 
 
-def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
-    """Return (m, k, n) of each product of a batch: rows of lhs, contracted size, columns of rhs."""
-    lhs, rhs = operand_dims(instruction)
-    left, right = (operand.dims for operand in instruction.operands)
-    m, k = (math.prod(left[d] for d in dims) for dims in (lhs.rows, lhs.columns))
-    return m, k, math.prod(right[d] for d in rhs.columns)
-
-
 def transposed_operands(
     instruction: HloInstruction, views: tuple[StridedView, StridedView]
 ) -> tuple[bool, bool]:

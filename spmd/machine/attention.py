@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from spmd.analysis.attention_cost import AttentionShape
 from spmd.lazy_dataclass import dataclass
 from spmd.shape import PrimitiveType
@@ -65,15 +67,4 @@ class FusedAttentionRates:
         if not found:
             return None
         nearest = min(found, key=lambda one: (abs(math.log(one.depth / max(depth, 1))), one.depth))
-        return _interpolated(self.keys, nearest.flops, keys)
-
-
-def _interpolated(keys: tuple[int, ...], flops: tuple[float, ...], at: int) -> float:
-    """Return the rate for ``at`` keys, between those of the next shorter and longer lengths."""
-    if at <= keys[0]:
-        return flops[0]
-    for n in range(1, len(keys)):
-        if at <= keys[n]:
-            share = math.log(at / keys[n - 1]) / math.log(keys[n] / keys[n - 1])
-            return flops[n - 1] + share * (flops[n] - flops[n - 1])
-    return flops[-1]
+        return float(np.interp(math.log(max(keys, 1)), np.log(self.keys), nearest.flops))

@@ -26,6 +26,18 @@ def free_dims(rank: int, *used: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(d for d in range(rank) if d not in taken)
 
 
+def dot_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
+    """Return the batch size of ``dot`` and the sizes (m, k, n) of each product."""
+    attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands[:2])
+
+    def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:
+        return math.prod(dims[d] for d in chosen)
+
+    m = product(lhs, free_dims(len(lhs), attrs.lhs_batch, attrs.lhs_contracting))
+    n = product(rhs, free_dims(len(rhs), attrs.rhs_batch, attrs.rhs_contracting))
+    return product(lhs, attrs.lhs_batch), (m, product(lhs, attrs.lhs_contracting), n)
+
+
 def infer_dot(instruction: HloInstruction) -> Shape:
     lhs, rhs = operand_array(instruction, 0), operand_array(instruction, 1)
     attrs = instruction.attrs_as(DotAttrs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -13,7 +12,7 @@ from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.ops.attrs import DotAttrs
-from spmd.ops.dot import free_dims
+from spmd.ops.dot import dot_sizes
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import register_pass
 from spmd.shape import ArrayShape, PrimitiveType
@@ -64,8 +63,7 @@ class F8DotRewriter(OpExpander):
         kind = x.array_shape.element_type
         if kind not in _WIDE or x.attrs_as(DotAttrs).extra or not _has_suitable_sizes(x):
             return None
-        operands = [_quantized(operand) for operand in x.operands]
-        lhs, rhs = operands
+        lhs, rhs = map(_quantized, x.operands)
         if lhs is None or rhs is None:
             return None
         if _type_of(lhs) is _type_of(rhs) is PrimitiveType.F8E5M2:
@@ -84,17 +82,7 @@ class F8DotRewriter(OpExpander):
 
 def _has_suitable_sizes(x: HloInstruction) -> bool:
     """Return whether rows, columns and summed elements of the product ``x`` are multiples of ``_MULTIPLE``."""
-    attrs = x.attrs_as(DotAttrs)
-    sides = (
-        (x.operand(0), attrs.lhs_batch, attrs.lhs_contracting),
-        (x.operand(1), attrs.rhs_batch, attrs.rhs_contracting),
-    )
-    sizes = [math.prod(y.dims[d] for d in contracting) for y, _, contracting in sides]
-    sizes += [
-        math.prod(y.dims[d] for d in free_dims(len(y.dims), batch, contracting))
-        for y, batch, contracting in sides
-    ]
-    return all(size and size % _MULTIPLE == 0 for size in sizes)
+    return all(size and size % _MULTIPLE == 0 for size in dot_sizes(x)[1])
 
 
 def _quantized(x: HloInstruction) -> _Quantized | None:

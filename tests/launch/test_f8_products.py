@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launch.options import CompileOptions
-from launch.pipeline import stages
+from launch.pipeline import partition, stages
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.named import machine_named
 from spmd.shape import PrimitiveType
@@ -57,6 +57,13 @@ def test_machines_without_8_bit_products_run_what_is_written(machine: str) -> No
     module = after("optimized", machine)
     (product,) = (x for x in module.all_instructions() if x.opcode is Opcode.DOT)
     assert {x.array_shape.element_type for x in product.operands} == {PrimitiveType.BF16}
+
+
+def test_a_partitioned_program_has_the_products_of_its_machine() -> None:
+    """`spmd simulate --data-parallel 2` adds replicas to it."""
+    module = partition(parse_module(STEP), 4, CompileOptions(machine=machine_named("dgx-h100")))
+    (product,) = (x for x in module.all_instructions() if x.opcode is Opcode.DOT)
+    assert {x.array_shape.element_type for x in product.operands} == {F8}
 
 
 def test_the_given_module_does_not_change() -> None:

@@ -67,7 +67,7 @@ def simulated_program(
     """
     given = module
     if replicas > 1:
-        module, devices = with_more_replicas(partition(module, devices), replicas), None
+        module, devices = with_more_replicas(partition(module, devices, options), replicas), None
     waiting = None
     if has_bound and not is_timed and _may_overlap(module, options):
         compilation, waiting = forked(module, devices, options, _waiting(options))

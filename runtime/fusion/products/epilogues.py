@@ -28,8 +28,8 @@ from runtime.fusion.products.bias_vectors import (
 from runtime.fusion.products.convolution_fusion import ConvolutionFusion
 from runtime.fusion.products.library_epilogues import is_for_library
 from runtime.fusion.products.product_fusion import ProductFusion
+from runtime.fusion.products.repeated_results import repeated_results
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.repeated_results import repeated_results
 from runtime.program.blocks import blocks_of, full_box
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.fusion_emitter import CONVOLUTION

@@ -15,11 +15,12 @@ from runtime.fusion.element_operations import is_plain
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.dot_matrices import product_sizes, product_types, transposed_operands
+from runtime.program.dot_matrices import product_types, transposed_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.products import class_for
 from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.dot import dot_sizes
 from spmd.shape import ArrayShape
 
 
@@ -79,7 +80,7 @@ def _slowdowns(
     product: HloInstruction, inputs: Mapping[HloInstruction, int], cost_model: CostModel
 ) -> tuple[float, float]:
     """Return the time to load lhs and rhs in place from memory, as multiples of that of dense copies."""
-    known = class_for(cost_model.machine.products, product_types(product), product_sizes(product))
+    known = class_for(cost_model.machine.products, product_types(product), dot_sizes(product)[1])
     if known is None:
         return 1.0, 1.0
     dense = [StridedView.dense(x.array_shape) for x in inputs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.fusion.repeated_results import repeated_results
+from runtime.fusion.products.repeated_results import repeated_results
 from tests.runtime.programs.build import module_of
 
 TEXT = """HloModule t
