@@ -115,11 +115,16 @@ def format_simulation(
 
 
 def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
-    others = found.devices - found.class_size
-    like = "all devices" if not others else f"{found.class_size} of {found.devices} devices"
     classes = "" if found.classes == 1 else f", {found.classes} classes of devices"
     yield f"{found.module} on {found.devices} devices of {machine.name}{classes}"
-    yield f"one step of device {found.device}; {like} behave alike"
+    yield whose_step(found)
+
+
+def whose_step(found: Simulation) -> str:
+    """Return a text of the device whose step is simulated, and of how many devices behave like it."""
+    others = found.devices - found.class_size
+    like = "all devices" if not others else f"{found.class_size} of {found.devices} devices"
+    return f"one step of device {found.device}; {like} behave alike"
 
 
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:

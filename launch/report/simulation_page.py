@@ -15,7 +15,7 @@ from collectives.simulate.reasons import brief
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
 from collectives.simulate.waterfall import Waterfall
 from launch.report.figures import percent, size_text
-from launch.report.simulation import PART_NAMES, fits, parts_of
+from launch.report.simulation import PART_NAMES, fits, parts_of, whose_step
 from spmd.machine.description import MachineDescription
 
 #: Part of the waterfall that no machine avoids.
@@ -31,7 +31,7 @@ def simulation_page(
     page = (resources.files("launch.report") / "simulation_page.html").read_text(encoding="utf-8")
     texts = {
         "TITLE": html.escape(f"{found.module}: a step on {machine.name}"),
-        "SUBTITLE": html.escape(_subtitle(found)),
+        "SUBTITLE": html.escape(f"{found.devices} devices; {whose_step(found)}"),
         "FIGURES": "".join(_figures(found, machine)),
         "PARTS": _waterfall(found, parts) if parts else "",
         "LINKS": _links(found.resources),
@@ -40,12 +40,6 @@ def simulation_page(
     }
     # In one pass, since names in the texts may be anything.
     return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], page)
-
-
-def _subtitle(found: Simulation) -> str:
-    others = found.devices - found.class_size
-    like = "all devices" if not others else f"{found.class_size} of {found.devices} devices"
-    return f"{found.devices} devices; one step of device {found.device}; {like} behave alike"
 
 
 def _figures(found: Simulation, machine: MachineDescription) -> Iterator[str]:
