@@ -52,9 +52,9 @@ _INTERLEAVE = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 def vectorized(ir: str, target: VectorTarget) -> str | None:
     """Return the module ``ir`` with its loops over elements written for ``target``.
 
-    Returns None if a loop cannot be vectorized, or if there is none.
+    Returns None if a loop cannot be vectorized, if there is none, or if LLVM is to vectorize one of them.
     """
-    if "\nelement" not in ir:
+    if "\nelement" not in ir or "\nvector" in ir:
         return None
     try:
         return _Module(ir, target).text()

@@ -5,9 +5,6 @@ stores the result in every target. *In blocks*, for more arrays than the number 
 within a block that stays in the L1 cache the sources are accumulated one after the other, and the last sum goes to the
 first target and is copied to the others.
 
-bf16 is read as *pairs* in 32-bit words, which a mask and a shift widen, since vectors of single elements would be
-shuffled. This takes less time by a fifth (two arrays) to a third (four).
-
 In either algorithm the first source, and all targets, may be a *prefix*, a partial reduction in the accumulator's type.
 An element of a target may have the address of the same element of any source, because it is written after all sources
 were read.
@@ -29,9 +26,6 @@ from runtime.cpu.collective.action_records import Prefixes, ReduceRowsRecord, St
 from runtime.cpu.collective.shared_memory_ir import action_function
 from spmd.device import ReductionKind
 from spmd.lazy_dataclass import dataclass
-from spmd.shape import PrimitiveType
-
-_BF16 = PrimitiveType.BF16.numpy
 
 #: Number of elements of a block. Four sources and their sum fit in an L1 cache several times.
 BLOCK_ELEMENTS = 1024
@@ -121,46 +115,11 @@ def _add_combine(
     arrays.f.finish()
 
 
-def _add_by_pairs(module: Module, element: Element, sources: int, targets: int) -> None:
-    """Add ``reduce_words``, which reads pairs of two-byte elements as 32-bit words."""
-    arrays = _loop_function(module, "reduce_words", element, sources, targets)
-    with arrays.f.vector_loop(arrays.n, by_llvm=True) as i:
-        pairs = [source.element("i32", i).load("i32", align=2) for source in arrays.sources]
-        halves = [(word.resized("i16"), (word >> 16).resized("i16")) for word in pairs]
-        widened = [tuple(map(arrays.widened, pair)) for pair in halves]
-        low, high = (arrays.narrowed(arrays.total(each)) for each in zip(*widened, strict=True))
-        assert isinstance(low, Int)
-        assert isinstance(high, Int)
-        word = (high.resized("i32") << 16) | low.resized("i32")
-        for target in arrays.targets:
-            target.element("i32", i).store(word, align=2)
-    arrays.f.finish()
-
-
-def _reduce_row(
-    f: FunctionWriter, arrays: Sequence[Pointer], elements: Int, paired_type: str | None
-) -> None:
-    """Reduce one row. Elements of ``paired_type``, if given, are read in pairs, and the last of an odd number alone."""
-    if paired_type is None:
-        f.call("void", "reduce_elements", *arrays, elements)
-        return
-    pairs = elements >> 1
-    with f.unless_zero(pairs):
-        f.call("void", "reduce_words", *arrays, pairs)
-    with f.when(elements.resized("i1")):
-        last = [array.element(paired_type, elements - 1) for array in arrays]
-        f.call("void", "reduce_elements", *last, 1)
-
-
 def _at_once(
     module: Module, name: str, element: Element, streams: Streams, prefixes: Prefixes
 ) -> None:
-    by_pairs = element == element_of(_BF16) and prefixes == Prefixes()
     inputs = prefixes.inputs(streams.sources)
-    output = "stored" if by_pairs else prefixes.output
-    _add_combine(module, "reduce_elements", element, inputs, output, streams.targets)
-    if by_pairs:
-        _add_by_pairs(module, element, streams.sources, streams.targets)
+    _add_combine(module, "reduce_elements", element, inputs, prefixes.output, streams.targets)
     f = action_function(module, name, ReduceRowsRecord)
     rec = f.record
     sources, targets, elements = rec.sources, rec.targets, rec.elements
@@ -168,7 +127,7 @@ def _at_once(
         source_row, target_row = r * rec.source_stride, r * rec.target_stride
         arrays = [sources.pointer(k).at(source_row) for k in range(streams.sources)]
         arrays += [targets.pointer(k).at(target_row) for k in range(streams.targets)]
-        _reduce_row(f, arrays, elements, element.stored if by_pairs else None)
+        f.call("void", "reduce_elements", *arrays, elements)
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
