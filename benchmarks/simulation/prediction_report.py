@@ -14,10 +14,10 @@ case. All cases are compiled before the first round. The report shows two ratios
 best    the prediction by each rate's best round of the run, over the least step of the run. Disturbances only delay,
         so both are what the machine does while it is left alone, whenever that was. One machine description for all
         cases.
-round   the prediction by the medians of what was timed in one round over the median of that round's steps; of these
-        the median over all rounds, and the middle half of them. What disturbs for longer than a round meets both
-        sides, and what comes and goes within one meets both as often: a long kernel is seldom left alone from its
-        beginning to its end, so that the least of short ones would be too little for it.
+round   the prediction by the medians of what was timed in one round, on the slower core, over the median of that
+        round's steps; of these the median over all rounds, and the middle half of them. What disturbs for longer than
+        a round meets both sides, and what comes and goes within one meets both as often: a long kernel is seldom left
+        alone from its beginning to its end, so that the least of short ones would be too little for it.
 
 With --mpirun steps are those of `spmd bench` as MPI ranks, a job for each round and case; rates are this process's,
 while no rank runs. --kernels compares the prediction by the best rates with kernels' times, by kind of kernel; a time
@@ -101,16 +101,21 @@ class Case:
         program, module = self.executable.program, self.executable.module
         return predicted_step(program, module, machine, cores()).seconds
 
-    @property
-    def machines(self) -> list[MachineDescription]:
-        """Descriptions of the machine by the medians of each round."""
-        return [described("one round", self.options, typical(rates)) for rates in self.rates]
+    def machines(self, core: int) -> list[MachineDescription]:
+        """Return descriptions of core number ``core`` by the medians of each round."""
+        return [described("one round", self.options, typical(rates, core)) for rates in self.rates]
 
     def ratios(self) -> list[float]:
-        """Return predicted over measured seconds of each round."""
+        """Return predicted over measured seconds of each round.
+
+        Devices wait for each other at each collective, so that the slower core determines the step.
+        """
+        by_core = [
+            [self.predicted(machine) for machine in self.machines(core)] for core in range(cores())
+        ]
         return [
-            self.predicted(machine) / statistics.median(steps)
-            for machine, steps in zip(self.machines, self.steps, strict=True)
+            max(predicted) / statistics.median(steps)
+            for *predicted, steps in zip(*by_core, self.steps, strict=True)
         ]
 
     def rows(self, machine: MachineDescription) -> list[Row]:
@@ -119,7 +124,7 @@ class Case:
     def rows_of_rounds(self) -> list[list[Row]]:
         return [
             rows_of(self.executable, machine, found)
-            for machine, found in zip(self.machines, self.kernels, strict=True)
+            for machine, found in zip(self.machines(0), self.kernels, strict=True)
         ]
 
 

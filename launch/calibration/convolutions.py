@@ -250,8 +250,12 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:
-    """Return the action that runs the thunk on newly allocated arrays from ``arena``."""
+    """Return the action that runs the thunk on newly allocated arrays from ``arena``.
+
+    The first operand is an activation or its gradient, of which a ReLU has made half the elements 0.
+    """
     memory: dict[int, NDArray] = {}
+    first = thunk.operands[0].slice.allocation
     operands = {argument.slice.allocation for argument in thunk.operands}
 
     def array(argument: ArrayView) -> NDArray:
@@ -260,7 +264,8 @@ def _action(thunk: KernelThunk, arena: Arena) -> Action:
         if number not in memory:
             if number in operands:
                 count = size // view.element_type.byte_size
-                memory[number] = arena.numbers((count,), view.element_type, number).view(np.uint8)
+                make = arena.activations if number == first else arena.numbers
+                memory[number] = make((count,), view.element_type, number).view(np.uint8)
             else:
                 memory[number] = arena.array((size,), np.dtype(np.uint8))
         own = memory[number]

@@ -49,6 +49,15 @@ class Arena:
         found[...] = (values * 20 if kind.is_integer else values).astype(kind.numpy)
         return found
 
+    def activations(self, dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
+        """Return normally distributed numbers of which negative ones are 0, as the results of a ReLU.
+
+        Multiplying them takes an eighth less time than ``numbers``: the processor needs less power (Xeon, AMX).
+        """
+        found = self.numbers(dims, kind, seed)
+        np.maximum(found, 0, out=found)
+        return found
+
 
 @cache
 def _normal(seed: int) -> NDArray:

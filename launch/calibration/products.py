@@ -102,7 +102,8 @@ CLASSES = (
 
 
 #: Shapes that are timed with uncached operands and results. Uncached matrices are large, with long rows. Most bytes of
-#: the first three are those of lhs, of rhs, and of the result; the last one has bytes of all three.
+#: the first three are those of lhs, of rhs, and of the result; the last one has bytes of all three. The first two are
+#: also timed with that operand transposed.
 UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 
@@ -185,7 +186,7 @@ def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Transposed]]
     """Return (sizes, transposed) of the products that are timed with uncached operands."""
     return [
         *((sizes, STRAIGHT) for sizes in options.uncached),
-        *((options.uncached[-1], transposed) for transposed in TRANSPOSED),
+        *zip(options.uncached, TRANSPOSED, strict=False),
     ]
 
 

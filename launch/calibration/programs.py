@@ -36,13 +36,14 @@ class ProgramSizes:
     """Sizes of the measured programs.
 
     thunks: numbers of thunks of two programs; the difference of their times gives the time of a thunk.
-    collectives: numbers of collectives of two programs; the difference of their times gives the time of a collective.
-    elements: numbers of f32 elements of the all-reduces.
+    exchanges: numbers of rounds of two programs; the difference of their times gives the time of a round, which has an
+      all-reduce, a reduce-scatter and an all-gather.
+    elements: numbers of f32 elements of the collectives.
     budget: approximate seconds of one round of a program.
     """
 
     thunks: tuple[int, int] = (20, 220)
-    collectives: tuple[int, int] = (1, 17)
+    exchanges: tuple[int, int] = (1, 9)
     elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
     budget: float = 0.02
 
@@ -83,7 +84,12 @@ def dispatch_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
 
 def exchange_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
     """Return the probes from which ``exchange`` computes the exchange between two devices."""
-    return tuple(probe for count in sizes.elements for probe in _all_reduces(count, sizes))
+    return tuple(
+        probe
+        for count in sizes.elements
+        for exchanged in (True, False)
+        for probe in _rounds_of(count, sizes, exchanged=exchanged)
+    )
 
 
 def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, float]:
@@ -96,17 +102,21 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
-    """Return the exchange between two devices of this process, from the times of all-reduces.
+    """Return the exchange between two devices of this process, from the times of collectives.
 
-    Each device reads as many bytes as it writes. Further devices of a node share the memory, so the same exchange
-    describes them. levels: bandwidths of copies by working set. seconds: times of ``exchange_probes``.
+    Further devices of a node share the memory, so the same exchange describes them. levels: bandwidths of copies by
+    working set. seconds: times of ``exchange_probes``.
     """
     cached, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
     for count in sizes.elements:
-        sent = 4.0 * count
-        touched = 2 * sent
-        parts.append((1.0, sent, touched * max(byte_seconds(levels, touched) - cached, 0.0)))
-        each.append(_added(_all_reduces(count, sizes), sizes.collectives, seconds))
+        size = 4.0 * count
+        farther = max(byte_seconds(levels, _DISTANCE * size) - cached, 0.0)
+        parts.append((float(_COLLECTIVES), _SENT * size, _TOUCHED * size * farther))
+        with_them, without = (
+            _added(_rounds_of(count, sizes, exchanged=exchanged), sizes.exchanges, seconds)
+            for exchanged in (True, False)
+        )
+        each.append(max(with_them - without, _LEAST_ADDED * with_them))
     latency, byte, uncached = nonnegative_fit(parts, each)
     return Exchange(
         "devices of one process",
@@ -133,9 +143,15 @@ def _chains(opcodes: tuple[str, ...], sizes: ProgramSizes) -> tuple[StepProbe, .
     return tuple(StepProbe(sizes.budget, _chain(opcodes, n), 1) for n in sizes.thunks)
 
 
-def _all_reduces(count: int, sizes: ProgramSizes) -> tuple[StepProbe, ...]:
-    """Return the probes of two chains of all-reduces, the shorter one first."""
-    return tuple(StepProbe(sizes.budget, _all_reduce_chain(count, n), 2) for n in sizes.collectives)
+def _rounds_of(count: int, sizes: ProgramSizes, *, exchanged: bool) -> tuple[StepProbe, ...]:
+    """Return the probes of two chains of rounds of ``count`` elements, the shorter one first.
+
+    ``exchanged``: whether rounds have collectives. Otherwise they are their kernels alone.
+    """
+    return tuple(
+        StepProbe(sizes.budget, _round_chain(count, n, exchanged=exchanged), 2)
+        for n in sizes.exchanges
+    )
 
 
 def _chain(opcodes: tuple[str, ...], length: int) -> str:
@@ -150,13 +166,40 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
     return "\n".join(["HloModule chain", "ENTRY main {", *parameters, *lines, "}"])
 
 
-def _all_reduce_chain(count: int, length: int) -> str:
-    """Return the HLO text of a chain of ``length`` all-reduces of ``count`` elements between two replicas."""
+#: Collectives of a round; the bytes that a device sends in them, and those of their operands and results; and the
+#: largest reuse distance of these: all relative to the bytes of the all-reduce.
+_COLLECTIVES, _SENT, _TOUCHED, _DISTANCE = 3, 2.0, 5.0, 3.0
+#: Least share of a round's time that counts as its collectives'. Noise may exceed the time of small ones.
+_LEAST_ADDED = 0.01
+
+
+def _round_chain(count: int, length: int, *, exchanged: bool) -> str:
+    """Return the HLO text of ``length`` rounds of kernels and, if ``exchanged``, of collectives of ``count`` elements.
+
+    The operand of each collective has just been written by a kernel of the same device, as in most programs: reading
+    what a peer has just written takes longer than reading what a collective has put into the own cache.
+    """
+    half = count // 2
+    one = (
+        "  a{n} = f32[{count}] all-reduce(x{n}), replica_groups={{}}, to_apply=sum",
+        "  b{n} = f32[{count}] add(a{n}, a{n})",
+        "  c{n} = f32[{half}] reduce-scatter(b{n}), replica_groups={{{{0,1}}}}, dimensions={{0}}, to_apply=sum",
+        "  d{n} = f32[{half}] add(c{n}, c{n})",
+        "  e{n} = f32[{count}] all-gather(d{n}), replica_groups={{{{0,1}}}}, dimensions={{0}}",
+        "  x{next} = f32[{count}] add(e{n}, e{n})",
+    )
+    kernels = (
+        "  b{n} = f32[{count}] add(x{n}, x{n})",
+        "  d{next} = f32[{half}] add(d{n}, d{n})",
+        "  x{next} = f32[{count}] add(b{n}, b{n})",
+    )
     lines = [
-        f"  {'ROOT ' if n == length - 1 else ''}r{n} = f32[{count}] "
-        f"all-reduce({f'r{n - 1}' if n else 'x'}), replica_groups={{}}, to_apply=sum"
+        line.format(n=n, next=n + 1, count=count, half=half)
         for n in range(length)
+        for line in (one if exchanged else kernels)
     ]
+    results = (f"x{length}",) if exchanged else (f"x{length}", f"d{length}")
+    types = ", ".join(("f32[{count}]", "f32[{half}]")[: len(results)])
     return "\n".join(
         [
             "HloModule exchange, replica_count=2",
@@ -166,8 +209,10 @@ def _all_reduce_chain(count: int, length: int) -> str:
             "  ROOT sum = f32[] add(x, y)",
             "}",
             "ENTRY main {",
-            f"  x = f32[{count}] parameter(0)",
+            f"  x0 = f32[{count}] parameter(0)",
+            *([] if exchanged else [f"  d0 = f32[{half}] parameter(1)"]),
             *lines,
+            f"  ROOT results = ({types.format(count=count, half=half)}) tuple({', '.join(results)})",
             "}",
         ]
     )

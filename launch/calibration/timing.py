@@ -79,14 +79,16 @@ def _thread_seconds(action: Action, times: int) -> float:
 def each_at_once(actions: Sequence[Action], timed: Callable[[Action], Timed]) -> list[Timed]:
     """Call ``timed`` for each action on a thread of its own, all at the same time after a warm-up run each.
 
-    The actions must release the interpreter's lock while they run. Returns the results in the order of the actions.
+    Thread n runs on the n-th of the cores that this process may use. The actions must release the interpreter's lock
+    while they run. Returns the results in the order of the actions.
     """
-    barrier = Barrier(len(actions))
+    barrier, own = Barrier(len(actions)), sorted(os.sched_getaffinity(0))
 
-    def started(action: Action) -> Timed:
+    def started(number: int, action: Action) -> Timed:
+        os.sched_setaffinity(0, {own[number % len(own)]})
         action()
         barrier.wait()
         return timed(action)
 
     with ThreadPoolExecutor(len(actions)) as pool:
-        return list(pool.map(started, actions))
+        return list(pool.map(started, range(len(actions)), actions))
