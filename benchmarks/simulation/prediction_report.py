@@ -58,7 +58,7 @@ from launch.calibration.machine import CalibrationOptions, described
 from launch.calibration.probes import Probe, Round, Rounds, least, typical
 from launch.calibration.timing import cores
 from launch.cli.bench import DEVIATION, WARM_UP
-from launch.data.inputs import SeededInputs
+from launch.data.inputs import SeededInputs, read_inputs
 from launch.execution import time_steps
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
@@ -91,7 +91,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        """Return the name of the folder, and of the zoo's program, whose folders are named by numbers of devices."""
+        here = self.folder
+        return f"{here.parent.name}_{here.name}" if here.name.isdigit() else here.name
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -129,7 +131,9 @@ class Case:
 
 
 def compiled(folder: Path, *, record: bool) -> Case:
-    devices = json.loads((folder / "case.json").read_text())["num_partitions"]
+    """Compile the program of ``folder``, a case of the corpus or of `benchmarks.zoo --work`."""
+    about = json.loads((folder / "case.json").read_text())
+    devices = about.get("num_partitions") or about["devices"]
     options = CompileOptions(machine=machine_here())
     executable = compile_module(spmd.load(folder / "module.hlo"), devices, options)
     executable.record = record
@@ -141,9 +145,11 @@ def steps_here(case: Case, count: int) -> list[float]:
 
     Where devices record, the kernels' times are stored in ``case``.
     """
-    executable = case.executable
-    shapes = [boundary.shape for boundary in executable.inputs]
-    state = executable.put(SeededInputs(0, shapes, DEVIATION))
+    executable, file = case.executable, case.folder / "inputs.npz"
+    shapes = [argument.shape for argument in executable.inputs]
+    state = executable.put(
+        read_inputs(file, shapes) if file.exists() else SeededInputs(0, shapes, DEVIATION)
+    )
     seconds = time_steps(executable, state, WARM_UP + count)[WARM_UP:]
     if executable.record:
         case.kernels.append(least_of(executable))
@@ -231,7 +237,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", type=Path)
+    parser.add_argument(
+        "cases", type=Path, help="a corpus, or the folder of `benchmarks.zoo --work`"
+    )
     parser.add_argument("--only", default="", help="cases whose name matches this expression")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no round after so many")
@@ -252,8 +260,10 @@ def main() -> int:
     print(json.dumps(environment))
     cases = [
         compiled(folder.parent, record=options.kernels)
-        for folder in sorted(options.cases.glob("*/case.json"))
-        if re.search(options.only, folder.parent.name)
+        for folder in sorted(
+            [*options.cases.glob("*/case.json"), *options.cases.glob("*/*/case.json")]
+        )
+        if re.search(options.only, str(folder.parent.relative_to(options.cases)))
     ]
     if not cases:
         return 1

@@ -49,12 +49,14 @@ class ProductShapes:
     blocks: line block and depth block of the class.
     shapes: measured shapes.
     transposed: shapes that are also measured with a transposed operand.
+    batch: number of products of each call, since small products are mostly those of a batch, such as of heads.
     """
 
     least: Sizes
     blocks: tuple[int, int]
     shapes: tuple[Sizes, ...]
     transposed: tuple[Sizes, ...]
+    batch: int = 1
 
 
 CLASSES = (
@@ -86,8 +88,12 @@ CLASSES = (
     ProductShapes(
         (32, 1, 1),
         (16, 1),
-        ((32, 32, 32), (64, 64, 64), (96, 96, 96), (32, 64, 256), (256, 8, 256)),
-        ((64, 64, 64),),
+        (
+            *((32, 32, 32), (64, 64, 64), (96, 96, 96), (32, 64, 256), (256, 8, 256)),
+            *((128, 32, 128), (128, 128, 32)),
+        ),
+        ((64, 64, 64), (128, 128, 32)),
+        batch=8,
     ),
     ProductShapes(
         (1, 1, 1),
@@ -125,43 +131,48 @@ class ProductOptions:
 
 @dataclass(frozen=True)
 class ProductProbe(CoreProbe):
-    """Probe that computes ``count`` products of ``sizes`` (m, k, n) in turn, each on its own arrays.
+    """Probe that computes ``count`` batches of products of ``sizes`` (m, k, n) in turn, each on its own arrays.
 
     types: element types of lhs, rhs and result. transposed: for lhs and for rhs, whether it is stored by columns.
+    batch: products of a batch.
     """
 
     types: Types
     sizes: Sizes
     transposed: Transposed = (False, False)
     count: int = 1
+    batch: int = 1
 
     @property
     def executions(self) -> int:
         """Return the number of products in one run of the action."""
-        return self.count
+        return self.count * self.batch
 
     def make(self, arena: Arena) -> Action:
         """Return the action for one core, which computes the products as programs on this machine do."""
-        kernel = plan_dot((), self.sizes, self.types)
+        kernel = plan_dot((self.batch,), self.sizes, self.types)
         assert kernel is not None, "floats are summed, and bytes into s32"
         m, k, n = self.sizes
         scratch = tuple(arena.array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
         actions = []
         for seed in range(self.count):
-            lhs = _matrix(arena, (m, k), self.types[0], seed, transposed=self.transposed[0])
-            rhs = _matrix(arena, (k, n), self.types[1], seed, transposed=self.transposed[1])
-            out = arena.array((m, n), self.types[2].numpy)
+            lhs, rhs = (
+                _matrices(arena, (self.batch, *dims), self.types[i], seed, self.transposed[i])
+                for i, dims in enumerate(((m, k), (k, n)))
+            )
+            out = arena.array((self.batch, m, n), self.types[2].numpy)
             actions.append(CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch)))
         return in_turn(actions)
 
 
-def _matrix(
-    arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, transposed: bool
+def _matrices(
+    arena: Arena, dims: tuple[int, int, int], kind: PrimitiveType, seed: int, by_columns: bool
 ) -> NDArray:
-    """Return a matrix stored by rows, or by columns if ``transposed``."""
-    return (
-        arena.numbers(dims[::-1], kind, seed).T if transposed else arena.numbers(dims, kind, seed)
-    )
+    """Return a batch of matrices stored by rows, or by columns."""
+    count, rows, columns = dims
+    if by_columns:
+        return arena.numbers((count, columns, rows), kind, seed).swapaxes(1, 2)
+    return arena.numbers(dims, kind, seed)
 
 
 #: Memory orders of the operands: both row-major, and either one transposed.
@@ -171,7 +182,11 @@ TRANSPOSED: tuple[Transposed, ...] = ((True, False), (False, True))
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
     """Return the probes of products of ``types``, first with cached and then with uncached operands."""
-    cached = [_cached(types, *one, options) for shapes in options.classes for one in _of(shapes)]
+    cached = [
+        _cached(types, *one, options, shapes.batch)
+        for shapes in options.classes
+        for one in _of(shapes)
+    ]
     uncached = [_uncached(types, *one, options) for one in _uncached_layouts(options)]
     return (*dict.fromkeys(cached), *uncached)
 
@@ -191,9 +206,9 @@ def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Transposed]]
 
 
 def _cached(
-    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions
+    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions, batch: int
 ) -> ProductProbe:
-    return ProductProbe(options.budget, types, sizes, transposed)
+    return ProductProbe(options.budget, types, sizes, transposed, batch=batch)
 
 
 def _uncached(
@@ -241,7 +256,7 @@ def _fitted(
     unknown, layouts = ProductClass(*types, *sizes), _of(shapes)
     found = nonnegative_fit(
         [unknown.parts(*own, transposed) for own, transposed in layouts],
-        [seconds[_cached(types, *layout, options)] for layout in layouts],
+        [seconds[_cached(types, *layout, options, shapes.batch)] for layout in layouts],
     )
     return ProductClass(*types, *sizes, *found)
 

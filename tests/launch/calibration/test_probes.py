@@ -37,9 +37,10 @@ def test_the_least_is_each_cores_own() -> None:
     assert least([{probe: tries(seconds)} for seconds in probe.script]) == {probe: 1.5}
 
 
-def test_the_typical_one_is_the_mean_of_medians() -> None:
+def test_the_typical_time_is_the_median_on_one_core() -> None:
     probe = Scripted(0.0, ())
-    assert typical({probe: tries((1.0, 9.0))}) == {probe: 6.0}
+    assert typical({probe: tries((1.0, 9.0))}, 1) == {probe: 10.0}
+    assert typical({probe: tries((1.0,))}, 1) == {probe: 2.0}
 
 
 def test_a_try_may_be_several_executions() -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from runtime.codegen.ir.internal_function import internal_function
+from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import Passes, host_has, host_jit
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
@@ -48,6 +50,19 @@ def loop(
         (False,) * arity,
         StartsVariant((), ((),) * (arity + 1)),
     )
+
+
+@pytest.mark.parametrize("by_llvm", [False, True])
+def test_a_module_with_a_loop_for_llvm_is_left_to_llvm(by_llvm: bool) -> None:
+    """The passes that follow the project's vectorizer would leave such a loop scalar."""
+    module = Module()
+    for name, left in (("first", False), ("second", by_llvm)):
+        f = internal_function(module, name, "ptr", "i64")
+        array, count = f.parameters
+        with f.vector_loop(count, by_llvm=left) as i:
+            array.element("float", i).store(array.element("float", i).load("float") + 1.0)
+        f.finish()
+    assert (vectorized(module.text(), AVX512) is None) == by_llvm
 
 
 def results(ir: str, passes: Passes, arrays: list[np.ndarray], count: int) -> np.ndarray:

@@ -11,9 +11,11 @@ import pytest
 from collectives.communicator.actions.engine import RunStatus
 from collectives.communicator.actions.shared_actions import CollectiveProgram, ReduceRows
 from collectives.communicator.group import accumulator_type, can_reduce, reduce_in_order
-from runtime.cpu.collective.action_records import MOST_AT_ONCE
+from runtime.codegen.vectorizer.loops import vectorized
+from runtime.codegen.vectorizer.target import AVX2, AVX512
+from runtime.cpu.collective.action_records import MOST_AT_ONCE, Prefixes, Streams
 from runtime.cpu.collective.collective_engine import native_collective_engine
-from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS
+from runtime.cpu.collective.reduce_rows_ir import BLOCK_ELEMENTS, reduce_rows_ir
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
@@ -148,3 +150,14 @@ def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
     (actions,) = native_collective_engine().load([CollectiveProgram((action,), (action,), 0)])
     assert actions.start() == RunStatus.COMPLETE
     assert np.array_equal(target, (sources[0] + sources[1])[:, 3 : 3 + columns])
+
+
+@pytest.mark.parametrize("streams", [Streams(2, 1), Streams(2, 2), None])
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int8])
+def test_every_reduction_is_vectorized(dtype: type, streams: Streams | None) -> None:
+    """Scalar code takes five times as long for bf16."""
+    ir = reduce_rows_ir("reduce", np.dtype(dtype), ReductionKind.SUM, streams, Prefixes())
+    for target in (AVX2, AVX512):
+        written = vectorized(ir, target)
+        assert written is not None
+        assert "\nvector" not in written
