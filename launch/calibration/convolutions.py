@@ -95,8 +95,17 @@ _SHAPES = (
     *((4, 32, 3, 32), (4, 32, 32, 32), (8, 16, 64, 64), (8, 8, 128, 128), (4, 28, 16, 96)),
     *((16, 14, 96, 160), (12, 24, 48, 64)),
 )
+#: Shapes of small layers, whose times consist mostly of the work before the first and behind the last product.
+_SMALL_SHAPES = (
+    *((4, 8, 8, 8), (4, 8, 16, 16), (4, 16, 3, 8), (4, 16, 8, 16), (2, 8, 64, 64), (4, 32, 3, 16)),
+    *((1, 16, 32, 32), (4, 16, 16, 8, 1)),
+)
 LAYERS = (
-    *(Layer(what, *shape) for what in ("forward", "input", "kernel") for shape in _SHAPES),
+    *(
+        Layer(what, *shape)
+        for what in ("forward", "input", "kernel")
+        for shape in (*_SHAPES, *_SMALL_SHAPES)
+    ),
     *(Layer(what, 8, 32, 32, 64, 3, 2) for what in ("forward", "input", "kernel")),
     *(Layer(what, 8, 16, 64, 128, 1, 2) for what in ("forward", "input", "kernel")),
     *(Layer("kernel", 8, 32, 3, 32), Layer("kernel", 4, 28, 3, 64, 5)),
