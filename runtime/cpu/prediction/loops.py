@@ -25,9 +25,12 @@ from runtime.program.records.loop import (
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView, in_streaming_order, merged_dims
 from runtime.program.thunks import KernelThunk
+from spmd.cost.elements import element_seconds
 from spmd.cost.traffic import TRANSPOSED, stride_slowdown
+from spmd.hlo import Opcode
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
+from spmd.shape import PrimitiveType
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,10 @@ class Nest:
     def rows(self) -> float:
         return math.prod(map(float, self.sizes[:-1]))
 
+    def strided(self, number: int, item: int) -> bool:
+        """Return whether the innermost loop reads or writes elements of access ``number`` one by one."""
+        return not self.crossed[number] and self.strides[number][-1] not in (0, item)
+
     def slowdown(self, number: int, item: int) -> float:
         if self.crossed[number]:
             return TRANSPOSED
@@ -60,6 +67,26 @@ def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> 
     if not sizes:
         sizes, merged = [1], [[0]] * len(tracks)
     return Nest(sizes, merged, crossed_accesses(sizes, merged, tracks))
+
+
+#: Bytes of a vector, the least that arithmetic takes time for.
+VECTOR_BYTES = 64
+#: Times of each access that a row begins and of each element that is read or written alone, in additions of a vector
+#: and of an element (380 loops of eight programs on a Xeon: 0.16 ns and 0.12 ns, beside 0.17 ns and 0.010 ns).
+ROW_ACCESS, ALONE = 1.0, 12.0
+
+
+def whole_vectors(elements: int, item: int) -> float:
+    """Return ``elements`` of ``item`` bytes rounded up to whole vectors."""
+    lanes = VECTOR_BYTES // item
+    return float(-(-elements // lanes) * lanes)
+
+
+def access_seconds(rows: float, accesses: int, alone: float, machine: MachineDescription) -> float:
+    """Return the seconds of beginning ``rows`` rows of ``accesses`` arrays, and of reading ``alone`` single elements."""
+    addition = element_seconds(Opcode.ADD, PrimitiveType.F32, PrimitiveType.F32, machine)
+    of_vector = VECTOR_BYTES // PrimitiveType.F32.byte_size * addition
+    return ROW_ACCESS * of_vector * rows * accesses + ALONE * addition * alone
 
 
 def program_busy(
@@ -129,9 +156,15 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
         loop_access(array, view, _slowdown(nest, count + n, tracks))
         for n, (view, array) in enumerate(results)
     ]
-    busy = each.times(nest.points) + row.times(nest.rows)
+    items = {n: one.item for n, one in enumerate(tracks) if not one.counts}
+    computed = nest.rows * whole_vectors(nest.sizes[-1], max(items.values(), default=1))
+    busy = each.times(computed) + row.times(nest.rows)
+    alone = nest.points * sum(nest.strided(n, item) for n, item in items.items())
     return Work(
-        (*merged(accesses), *merged(written)), busy.arithmetic, rows=nest.rows, divider=busy.divider
+        (*merged(accesses), *merged(written)),
+        busy.arithmetic + access_seconds(nest.rows, len(tracks), alone, machine),
+        rows=nest.rows,
+        divider=busy.divider,
     )
 
 
