@@ -113,6 +113,10 @@ LAYERS = (
 )
 
 
+#: Layers with small images, and kernels that no second-level cache holds, such as the last ones of a ResNet. They are
+#: timed uncached, for the time of such kernels.
+LATE_LAYERS = tuple(Layer(what, 4, 4, 256, 512) for what in ("forward", "input"))
+
 #: Number of layers of each algorithm, the first ones, that are also timed with uncached operands and results.
 UNCACHED_LAYERS = 3
 
@@ -121,12 +125,13 @@ UNCACHED_LAYERS = 3
 class ConvolutionOptions:
     """Options of the measurement of convolutions.
 
-    layers: layers to time. types: element types of the layers.
+    layers: layers to time. late: layers to time with uncached kernels. types: element types of the layers.
     uncached_bytes: bytes that are touched between two uses of an uncached array.
     budget: approximate seconds of one round of a layer.
     """
 
     layers: tuple[Layer, ...] = LAYERS
+    late: tuple[Layer, ...] = LATE_LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
     uncached_bytes: int = UNCACHED_BYTES
     budget: float = 0.0035
@@ -161,6 +166,7 @@ def layer_probes(kind: PrimitiveType, options: ConvolutionOptions) -> tuple[Laye
             for layers in algorithms.values()
             for layer in layers[:UNCACHED_LAYERS]
         ),
+        *(_uncached(layer, kind, options) for layer in options.late),
     )
 
 
@@ -206,8 +212,32 @@ def convolution_classes(
             parts = [one.counts for one in found_parts if one is not None]
             found = ConvolutionClass(algorithm, kind, *nonnegative_fit(parts, cached))
             uncached = _farther(layers[:UNCACHED_LAYERS], kind, options, levels, seconds)
-            classes.append(replace(found, uncached_slowdown=uncached))
+            known = replace(found, uncached_slowdown=uncached, kernel_uncached=uncached)
+            classes.append(_with_kernels(known, options, levels, seconds))
     return tuple(classes)
+
+
+def _with_kernels(
+    known: ConvolutionClass,
+    options: ConvolutionOptions,
+    levels: tuple[MemoryLevel, ...],
+    seconds: Seconds,
+) -> ConvolutionClass:
+    """Return ``known`` with the slowdown of uncached kernels, if its algorithm computes one of the late layers.
+
+    It is the ratio of the time that the layer takes in addition to that of ``known`` to that of copying the kernel.
+    """
+    more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(levels, TIMED_BYTES)
+    found = []
+    for layer in options.late:
+        thunk = _thunk(layer, known.kind)
+        parts = _parts(thunk)
+        if parts is None or parts.algorithm is not known.algorithm or more <= 0:
+            continue
+        taken = seconds[_uncached(layer, known.kind, options)] - known.seconds(parts)
+        found.append(taken / (more * thunk.operands[1].view.byte_size))
+    slowdown = min(max(found, default=known.kernel_uncached), MOST_SLOWDOWN)
+    return replace(known, kernel_uncached=max(slowdown, 0.0))
 
 
 def _farther(

@@ -111,7 +111,7 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
     for count in sizes.elements:
         size = 4.0 * count
         farther = max(byte_seconds(levels, _DISTANCE * size) - cached, 0.0)
-        parts.append((float(_COLLECTIVES), _SENT * size, _TOUCHED * size * farther))
+        parts.append((float(_COLLECTIVES), _READ * size, _TOUCHED * size * farther))
         with_them, without = (
             _added(_rounds_of(count, sizes, exchanged=exchanged), sizes.exchanges, seconds)
             for exchanged in (True, False)
@@ -166,9 +166,9 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
     return "\n".join(["HloModule chain", "ENTRY main {", *parameters, *lines, "}"])
 
 
-#: Collectives of a round; the bytes that a device sends in them, and those of their operands and results; and the
-#: largest reuse distance of these: all relative to the bytes of the all-reduce.
-_COLLECTIVES, _SENT, _TOUCHED, _DISTANCE = 3, 2.0, 5.0, 3.0
+#: Collectives of a round; the bytes that a device reads from its peer in them, and those of their operands and results;
+#: and the largest reuse distance of these: all relative to the bytes of the all-reduce.
+_COLLECTIVES, _READ, _TOUCHED, _DISTANCE = 3, 1.5, 5.0, 3.0
 #: Least share of a round's time that counts as its collectives'. Noise may exceed the time of small ones.
 _LEAST_ADDED = 0.01
 

@@ -45,7 +45,10 @@ class ConvolutionParts:
 @dataclass(frozen=True, slots=True)
 class ConvolutionClass:
     """Seconds of a call, and of each unit counted by ``ConvolutionParts``, for elements of ``kind`` in the nearest
-    level. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
+    level.
+
+    uncached_slowdown: of input and result from outer levels, relative to that of a copy.
+    kernel_uncached: the same of the kernel, whose elements are packed in another order than they are stored.
     """
 
     algorithm: ConvolutionAlgorithm
@@ -56,6 +59,7 @@ class ConvolutionClass:
     kernel_seconds: float
     result_seconds: float
     uncached_slowdown: float = 1.0
+    kernel_uncached: float = 1.0
 
     @property
     def coefficients(self) -> tuple[float, ...]:

@@ -170,6 +170,7 @@ def _convolution_fields(one: ConvolutionClass) -> dict[str, object]:
         "type": one.kind.value,
         **numbers,
         "far": one.uncached_slowdown,
+        "kernel_far": one.kernel_uncached,
     }
 
 
@@ -352,9 +353,10 @@ def _convolution(fields: JsonFields) -> ConvolutionClass:
         raise MachineError(f"{fields.where}: no element type is named {shown(name)}")
     seconds = [fields.number(name, SECONDS) for name in _CONVOLUTION_SECONDS]
     slowdown = fields.number("far", FACTOR)
+    of_kernel = fields.number("kernel_far", FACTOR) if fields.has("kernel_far") else slowdown
     fields.done()
     found = ConvolutionClass(_ALGORITHMS[algorithm], _NAMED[name], *seconds)
-    return replace(found, uncached_slowdown=slowdown)
+    return replace(found, uncached_slowdown=slowdown, kernel_uncached=of_kernel)
 
 
 def _require_growing(where: str, name: str, field: str, sizes: Iterable[int]) -> None:

@@ -86,6 +86,11 @@ class AllReduce(ReducingCollective):
         """Return False if an operand is complex and the reduction is not a sum: native code cannot compute it."""
         return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
 
+    # ---- cost
+    def read_per_result_byte(self, members: int, devices: int) -> float:
+        """Return half of the bytes sent: each member writes its share of the results into the others' memory."""
+        return self.sent_per_result_byte(members, devices) / 2
+
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:
         """Yield the reduction of all elements into the results of this member.

@@ -147,6 +147,10 @@ class Collective(ABC):
         """Return the bytes that a member sends for each byte of its result, averaged over all ``devices``."""
         return self.traffic.sent(members) * self.exchanged_bytes(1.0, 1.0, members)
 
+    def read_per_result_byte(self, members: int, devices: int) -> float:
+        """Return the bytes that a member reads from others' memory for each byte of its result, averaged likewise."""
+        return self.sent_per_result_byte(members, devices)
+
     # ---- memory that all members reach
     @abstractmethod
     def shared_transfer(self, ends: Ends) -> Iterator[CollectiveAction]:

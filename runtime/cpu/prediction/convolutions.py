@@ -168,9 +168,14 @@ def convolution_work(
 
 def work_of_class(thunk: KernelThunk, seconds: float, known: ConvolutionClass | None) -> Work:
     """Return the work of a convolution of class ``known``, which takes ``seconds`` with arrays in the cache."""
-    slowdown = 1.0 if known is None else known.uncached_slowdown
-    arrays = (*thunk.operands, *thunk.results)
-    accesses = tuple(Access(array, stored_bytes(array), slowdown) for array in arrays)
+    slowdown, of_kernel = (
+        (1.0, 1.0) if known is None else (known.uncached_slowdown, known.kernel_uncached)
+    )
+    x, w = thunk.operands
+    accesses = (
+        *(Access(array, stored_bytes(array), slowdown) for array in (x, *thunk.results)),
+        Access(w, stored_bytes(w), of_kernel),
+    )
     touched_bytes = sum(access.size for access in accesses)
     return Work(accesses, seconds, loops=0.0, timed_bytes=min(TIMED_BYTES, touched_bytes))
 

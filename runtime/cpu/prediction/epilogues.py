@@ -35,10 +35,14 @@ def epilogue_work(
     accesses = [one for one in (*read, *computed.accesses) if one.array != product]
     if kernel.product_result is not None:
         accesses.append(Access(product, stored_bytes(product)))
+    # The epilogue was not timed with its arrays in the cache, as the product was.
+    near = machine.byte_seconds(made.timed_bytes)
+    near *= sum(one.size for one in computed.accesses if one.array != product)
     return Work(
         tuple(accesses),
         sum(row_block.compute for row_block in row_blocks)
-        + max(computed.compute, computed.divider),
+        + max(computed.compute, computed.divider)
+        + near,
         loops=len(row_blocks) * computed.loops,
         rows=computed.rows,
         timed_bytes=made.timed_bytes,

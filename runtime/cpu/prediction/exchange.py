@@ -1,4 +1,7 @@
-"""Seconds of collectives: latency, the bytes sent over the narrowest link between the devices, and cache misses."""
+"""Seconds of collectives: latency, the bytes read from peers over the narrowest link, and cache misses.
+
+Bytes that a device writes into a peer's memory take no time of their own: its core does not wait for stores.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ def exchange_seconds(
         return machine.thunk_seconds
     result = float(sum(array.view.byte_size for array in thunk.results))
     members = max(map(len, thunk.op.groups), default=1)
-    sent = result * thunk.op.collective.sent_per_result_byte(members, devices)
-    return machine.thunk_seconds + way.seconds(sent) + way.uncached_slowdown * farther
+    read = result * thunk.op.collective.read_per_result_byte(members, devices)
+    return machine.thunk_seconds + way.seconds(read) + way.uncached_slowdown * farther
 
 
 def exchange_among(machine: MachineDescription, devices: int) -> Exchange | None:

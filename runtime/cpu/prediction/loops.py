@@ -83,7 +83,7 @@ def whole_vectors(elements: int, item: int) -> float:
 
 
 def access_seconds(rows: float, accesses: int, alone: float, machine: MachineDescription) -> float:
-    """Return the seconds of beginning ``rows`` rows of ``accesses`` arrays, and of reading ``alone`` single elements."""
+    """Return the seconds of beginning ``rows`` rows of ``accesses`` arrays, and of ``alone`` accesses to elements."""
     addition = element_seconds(Opcode.ADD, PrimitiveType.F32, PrimitiveType.F32, machine)
     of_vector = VECTOR_BYTES // PrimitiveType.F32.byte_size * addition
     return ROW_ACCESS * of_vector * rows * accesses + ALONE * addition * alone

@@ -52,7 +52,7 @@ def seconds_of(probe: Probe) -> float:
         size = 4 * int(probe.text.split("ENTRY")[1].partition("f32[")[2].partition("]")[0])
         more = 1 / FAR - 1 / NEAR if 3 * size > 1 << 20 else 0.0
         of_kernels = probe.text.count(" add(") * (THUNK + size * BYTE)
-        collectives = 3 * EXCHANGE + 2 * size * BYTE + 0.5 * 5 * size * more
+        collectives = 3 * EXCHANGE + 1.5 * size * BYTE + 0.5 * 5 * size * more
         return 1e-5 + of_kernels + probe.text.count("all-reduce(") * collectives
     alike = "multiply" not in probe.text
     return 1e-5 + (probe.text.count("f32[16]") - 2) * (THUNK if alike else THUNK + KERNEL)

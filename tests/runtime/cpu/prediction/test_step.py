@@ -89,7 +89,9 @@ def test_what_a_product_gives_is_near_for_what_is_computed_of_it() -> None:
     assert [one.kind for one in together.thunks] == ["ProductEpilogue"]
     (whole,) = together.thunks
     parts = [one for one in alone.thunks if one.kind != "Dot"]
-    assert whole.compute == pytest.approx(sum(one.compute for one in alone.thunks))
+    near = 2 * 4 * 128 * 256 * CACHED.byte_seconds(4 * (128 * 8 + 8 * 256 + 128 * 256))
+    begun = 3 * 16 / 1e9  # the sum is not an array any more, which was written once and read twice
+    assert whole.compute == pytest.approx(sum(one.compute for one in alone.thunks) + near - begun)
     assert whole.memory < 0.5 * sum(one.memory for one in parts)
 
 
@@ -177,9 +179,9 @@ def test_threads_share_loops_but_no_short_ones() -> None:
 def test_a_collective_goes_the_narrowest_way_that_joins_all(
     devices: int, rate: float, latency: float
 ) -> None:
-    sent = 2 * (devices - 1) / devices * 4000
+    read = (devices - 1) / devices * 4000
     found = predicted(ALL_REDUCE % (devices, devices), devices=devices, more=SUM)
-    assert found.seconds == pytest.approx(1e-6 + latency + sent / rate)
+    assert found.seconds == pytest.approx(1e-6 + latency + read / rate)
 
 
 def test_a_collective_takes_longer_where_its_operand_is_far() -> None:
@@ -192,8 +194,8 @@ def test_a_collective_takes_longer_where_its_operand_is_far() -> None:
         body = ALL_REDUCE.replace("1000", str(count)) % (2, 2)
         return predicted(body, machine, devices=2, more=SUM).seconds - 1e-6 - 1e-5
 
-    assert seconds(100_000) == pytest.approx(4e5 / 1e9)
-    assert seconds(1_000_000) == pytest.approx(4e6 / 1e9 + 3 * 8e6 * (1 / 1e9 - 1 / 1e11))
+    assert seconds(100_000) == pytest.approx(2e5 / 1e9)
+    assert seconds(1_000_000) == pytest.approx(2e6 / 1e9 + 3 * 8e6 * (1 / 1e9 - 1 / 1e11))
 
 
 def test_a_loop_takes_its_trips() -> None:
@@ -243,7 +245,8 @@ def test_the_longer_of_arithmetic_and_traffic_counts_and_half_of_the_other() -> 
     body = "  x = f32[1024] parameter(0)\n  ROOT r = f32[1024] tanh(x)"
     functions = ((Opcode.TANH, 1e7),)
     slow = replace(MACHINE, rates=((P.F32, Rates(1e9, 1e9, 1e8, functions)),))
-    expected = 1e-6 + 1024 / 1e7 + 0.5 * 8192 / 1e9
+    begun = 2 * 16 / 1e9  # a vector of each array
+    expected = 1e-6 + 1024 / 1e7 + begun + 0.5 * 8192 / 1e9
     assert predicted(body, slow).seconds == pytest.approx(expected)
 
 
