@@ -13,7 +13,7 @@ copies) or saves (views) is not included; buffer assignment reports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
-from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.ops.opdef import SizeOf, byte_size
 from spmd.shape import Shape, TupleShape, as_tuple, leaves
 
@@ -170,23 +170,38 @@ class LiveBuffers:
             )
             return
         self.shown[x] = self.written[x] = self._new(x.shape)
-        for result in self.written[x]:
-            candidates = tuple(b for b in self._overwritable(x) if self.size[b])
-            same = tuple(b for b in candidates if self.size[b] == self.size[result])
+        for result, allowed in zip(self.written[x], self._overwritable(x), strict=False):
+            same = tuple(b for b in allowed if self.size[b] == self.size[result] > 0)
             if same:
                 self.over[result] = same
 
-    def _overwritable(self, x: HloInstruction) -> Iterable[Buffer]:
+    def _overwritable(self, x: HloInstruction) -> Sequence[Iterable[Buffer]]:
+        """Return, for each result of ``x`` in order, the buffers that it may overwrite; the rest may overwrite none."""
         updated = x
         if x.opcode is Opcode.FUSION:
             updated = x.to_apply.root
-            while updated.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
-                updated = updated.operand(0)
-        if updated.opcode in _UPDATES:
-            return self.shown[x.operand(0)] if updated is x else self.read[x]
-        if definition(x.opcode).elementwise or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE):
-            return self.read[x]
+            if updated.opcode is Opcode.TUPLE and updated.num_operands == len(self.written[x]):
+                return [self._updated_operand(x, result) for result in updated.operands]
+            updated = _converted_from(updated)
+        if updated is x and x.opcode in _UPDATES:
+            return [self.shown[operand] for operand in x.operands[: len(self.written[x])]]
+        if (
+            updated.opcode in _UPDATES
+            or definition(x.opcode).elementwise
+            or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE)
+        ):
+            return [self.read[x]] * len(self.written[x])
         return ()
+
+    def _updated_operand(self, fusion: HloInstruction, result: HloInstruction) -> Iterable[Buffer]:
+        """Return the buffer of the operand of which ``result``, one of several results of a fusion, updates a part."""
+        update = _converted_from(result)
+        if update.opcode not in _UPDATES:
+            return ()
+        target = _converted_from(update.operand(0))
+        if target.opcode is not Opcode.PARAMETER:
+            return ()
+        return self.shown[fusion.operand(target.attrs_as(ParameterAttrs).number)]
 
     def _element(self, x: HloInstruction) -> tuple[Buffer, ...]:
         parent = x.operand(0)
@@ -212,3 +227,10 @@ class LiveBuffers:
         first = len(self.size)
         self.size.extend(self.size_of(leaf) if counts else 0 for _, leaf in leaves(shape))
         return tuple(range(first, len(self.size)))
+
+
+def _converted_from(x: HloInstruction) -> HloInstruction:
+    """Return the value of which ``x`` is a chain of copies, conversions and bitcasts, maybe ``x`` itself."""
+    while x.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
+        x = x.operand(0)
+    return x

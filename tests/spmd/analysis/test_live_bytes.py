@@ -57,6 +57,59 @@ def test_parameters_are_known_by_their_numbers_wherever_they_stand() -> None:
     assert found == {"q": 416, "b": 816, "p": 816, "c": 816, "r": 816}
 
 
+def test_each_result_of_a_fusion_may_update_an_operand_in_place() -> None:
+    """The updated arrays end here; the third result is new."""
+    text = """
+    f {
+      a = f32[100] parameter(0)
+      b = f32[100] parameter(1)
+      u = f32[1] parameter(2)
+      i = s32[] parameter(3)
+      da = f32[100] dynamic-update-slice(a, u, i)
+      n = f32[1] negate(u)
+      db = f32[100] dynamic-update-slice(b, n, i)
+      cb = f32[100]{0} bitcast(db)
+      w = f32[100] broadcast(u), dimensions={0}
+      ROOT t = (f32[100], f32[100], f32[100]) tuple(da, cb, w)
+    }
+    ENTRY e {
+      a = f32[100] parameter(0)
+      b = f32[100] parameter(1)
+      u = f32[1] parameter(2)
+      i = s32[] parameter(3)
+      ROOT r = (f32[100], f32[100], f32[100]) fusion(a, b, u, i), kind=kLoop, calls=f
+    }
+    """
+    given = ", input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+    inputs = 400 + 400 + 4 + 4
+    assert needs(text, given)["r"] == inputs + 400
+    assert needs(text)["r"] == inputs + 3 * 400
+    # Exchanged operands are updated as well; one that stays is not.
+    only_b = ", input_output_alias={ {0}: (1, {}, may-alias) }"
+    assert needs(text, only_b)["r"] == inputs + 2 * 400
+
+
+def test_an_array_that_a_fusion_computes_is_new_although_a_slice_of_it_is_updated() -> None:
+    text = """
+    f {
+      a = f32[100] parameter(0)
+      u = f32[1] parameter(1)
+      i = s32[] parameter(2)
+      z = f32[100] broadcast(u), dimensions={0}
+      d = f32[100] dynamic-update-slice(z, u, i)
+      s = f32[1] dynamic-slice(a, i), dynamic_slice_sizes={1}
+      ROOT t = (f32[100], f32[1]) tuple(d, s)
+    }
+    ENTRY e {
+      a = f32[100] parameter(0)
+      u = f32[1] parameter(1)
+      i = s32[] parameter(2)
+      ROOT r = (f32[100], f32[1]) fusion(a, u, i), kind=kLoop, calls=f
+    }
+    """
+    assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 408 + 400 + 4
+
+
 LOOP = """
 body {
   t = (s32[], f32[100], f32[100]) parameter(0)
