@@ -4,15 +4,17 @@ Arithmetic runs at the attained rate of its unit (matrix products, simple operat
 bytes move at the bandwidth of the memory level that holds all bytes that the kernel accesses (S. Williams, A. Waterman,
 D. Patterson, Roofline: an insightful visual performance model for multicore architectures, 2009). A fusion is one
 kernel: it accesses its operands and results and performs the arithmetic of all its instructions. The products of fused
-attention run at the machine's rate of fused attention of their shape.
+attention run at the machine's rate of fused attention of their shape, and compute no scores that a mask hides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
 from spmd.analysis.attention_cost import AttentionShape
+from spmd.analysis.attention_mask import visible_window
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo.collective_opcodes import KIND
@@ -109,13 +111,24 @@ class DeviceTime:
         return self.begin + max(busy, self._moving(moved))
 
     def _attention(self, fused: HloComputation) -> float:
-        """Return the seconds of the products of fused attention, of which the first computes scores."""
+        """Return the seconds of the products of fused attention, of which the first computes scores.
+
+        Scores that a mask hides cost nothing. The others go at the rate of causal attention in which a query sees as
+        many keys in the mean.
+        """
         products = list(fused.with_opcode(Opcode.DOT))
         _, (m, depth, n) = dot_sizes(products[0])
         # Heads that share keys stand beside the positions of their queries.
-        shape = AttentionShape(depth, min(m, n), backward=len(products) > 2)
+        keys, visible = min(m, n), 1.0
+        window = visible_window(fused)
+        if not window.is_everything:
+            rows, columns = products[0].dims[-2:]
+            visible = window.visible(rows, columns) / max(rows * columns, 1)
+            keys = min(keys, math.ceil(2 * visible * columns))
+        shape = AttentionShape(depth, keys, len(products) > 2, causal=not window.is_everything)
         return sum(
-            definition(x.opcode).cost(x).flops
+            visible
+            * definition(x.opcode).cost(x).flops
             / self._machine.attention_rate(
                 _computed_in(x), shape, tf32=allows_tf32(x.attrs_as(DotAttrs))
             )

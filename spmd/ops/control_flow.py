@@ -107,7 +107,7 @@ def _parameter_bytes(parameter: HloInstruction, size_of: SizeOf) -> float:
     if not isinstance(parameter.shape, ArrayShape) or not total:
         return total
     read = 0
-    whole = {parameter: None}
+    found = {parameter: None}
     stack = [parameter]
     while stack:
         x = stack.pop()
@@ -119,8 +119,8 @@ def _parameter_bytes(parameter: HloInstruction, size_of: SizeOf) -> float:
             elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
                 continue
             elif user.opcode in _REORDERS or definition(user.opcode).elementwise:
-                if user not in whole:
-                    whole[user] = None
+                if user not in found:
+                    found[user] = None
                     stack.append(user)
             else:
                 return total
