@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 
-from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
+from collectives.cost.custom_calls import CallCost, call_cost
+from collectives.cost.estimator import CollectiveTime, LinkUse
+from collectives.cost.host_link import HOST_MOVES, host_link
 from spmd.analysis.attention_cost import AttentionShape
 from spmd.analysis.attention_mask import visible_window
 from spmd.analysis.fusion_emitter import is_attention
@@ -21,15 +23,16 @@ from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS
+from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS, wrapped
 from spmd.machine.description import MachineDescription, Rates
 from spmd.machine.products import class_for
 from spmd.ops import definition
 from spmd.ops.attrs import ConvolutionAttrs, CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
+from spmd.ops.custom_call import custom_call_target
 from spmd.ops.dot import dot_sizes
 from spmd.ops.product_precision import allows_tf32
-from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, leaves
+from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 _NO_KERNEL = frozenset(
     {
@@ -87,8 +90,9 @@ class DeviceTime:
         """
         if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
-        if self._machine.host_bandwidth and _is_host_copy(x):
-            return self._host_transfer(x.operand(0).shape)
+        copy = self.host_copy(x)
+        if copy is not None:
+            return copy.seconds
         if x.opcode in _NO_KERNEL or _only_renames(x):
             return 0.0
         if x.opcode is Opcode.ASYNC_START:
@@ -103,6 +107,20 @@ class DeviceTime:
             known = self._custom_call(x) if x.opcode is Opcode.CUSTOM_CALL else self._kernel(x)
             self._known[key] = known
         return known
+
+    def host_copy(self, x: HloInstruction) -> CollectiveTime | None:
+        """Return the time of ``x`` on the link of the host (``Estimator.host_copy``)."""
+        link, machine = host_link(x), self._machine
+        if (
+            link is None
+            or not machine.host_bandwidth
+            or custom_call_target(wrapped(x)) in self._given
+        ):
+            return None
+        size = machine.byte_size(x.operand(0).shape)
+        moving = size / machine.host_bandwidth
+        use = LinkUse(link, size, moving)
+        return CollectiveTime(machine.thunk_seconds + moving, "copy", (use,), machine.thunk_seconds)
 
     def _kernel(self, x: HloInstruction) -> float:
         """Return the seconds of the kernel of ``x`` by the roofline model."""
@@ -138,7 +156,7 @@ class DeviceTime:
     def _custom_call(self, call: HloInstruction) -> float:
         target = call.attrs_as(CustomCallAttrs).target
         if target in HOST_MOVES and target not in self._given:
-            return self._host_transfer(call.shape) if self._machine.host_bandwidth else 0.0
+            return 0.0  # host and device share a memory
         cost = call_cost(call, self._given, self._machine.byte_size, by_bytes=self._by_bytes)
         if cost.seconds is not None:
             return cost.seconds
@@ -149,11 +167,6 @@ class DeviceTime:
         else:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))
-
-    def _host_transfer(self, shape: Shape) -> float:
-        """Return the seconds of a copy of ``shape`` between the memories of host and device."""
-        machine = self._machine
-        return machine.thunk_seconds + machine.byte_size(shape) / machine.host_bandwidth
 
     def _moving(self, size: float) -> float:
         """Return the seconds for which a kernel moves ``size`` bytes."""
@@ -206,15 +219,6 @@ class DeviceTime:
         if known is None:
             known = self._rates[kind] = self._machine.rates_of(kind)
         return known
-
-
-def _is_host_copy(x: HloInstruction) -> bool:
-    """Return whether ``x`` copies between the memories of host and device; of an asynchronous copy, its start."""
-    if x.opcode not in (Opcode.COPY, Opcode.COPY_START):
-        return False
-    copy = next((leaf for _, leaf in leaves(x.shape)), None)
-    spaces = [one.memory_space for one in (copy, x.operand(0).shape) if isinstance(one, ArrayShape)]
-    return spaces.count(HOST_MEMORY) == 1
 
 
 def _only_renames(x: HloInstruction) -> bool:

@@ -289,7 +289,7 @@ DEVICE = "f32[1024,1024]{1,0}"
 )
 def test_copies_between_memories_take_the_link_of_the_host(source: str, copy: str) -> None:
     body = f"p = {source} parameter(0)\nROOT c = {copy}"
-    assert seconds(body) == pytest.approx(H100.thunk_seconds + 4 * 1024**2 / 6.4e10)
+    assert seconds(body) == pytest.approx(H100.thunk_seconds + 4 * 1024**2 / 5.1e10)
     one_memory = replace(H100, host_bandwidth=0.0)
     assert DeviceTime(one_memory, {}).seconds(module(body).entry.root) < seconds(body) / 5
 
