@@ -98,13 +98,13 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
     everyone = Rendezvous(tuple(range(classes)), tuple(range(classes)))
-    together = ((everyone,),) * classes
+    joint = ((everyone,),) * classes
     alone = tuple((Rendezvous((number,), (number,)),) for number in range(classes))
     return DeviceClasses(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
         tuple(int(first[device]) for device in representatives),
-        tuple(alone if isinstance(pattern, _Alone) else together for pattern in of_sites),
+        tuple(alone if isinstance(pattern, _Alone) else joint for pattern in of_sites),
         exact=False,
     )
 
