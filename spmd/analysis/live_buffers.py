@@ -24,9 +24,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS, DONES, PAIRED_STARTS
 from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
-from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
+from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.opdef import SizeOf, byte_size
-from spmd.shape import Shape, TupleShape, as_tuple, leaves
+from spmd.shape import ArrayShape, Layout, Shape, TupleShape, as_tuple, leaves
 
 #: Number of a buffer within its computation.
 Buffer: TypeAlias = int
@@ -177,31 +177,37 @@ class LiveBuffers:
 
     def _overwritable(self, x: HloInstruction) -> Sequence[Iterable[Buffer]]:
         """Return, for each result of ``x`` in order, the buffers that it may overwrite; the rest may overwrite none."""
-        updated = x
         if x.opcode is Opcode.FUSION:
-            updated = x.to_apply.root
-            if updated.opcode is Opcode.TUPLE and updated.num_operands == len(self.written[x]):
-                return [self._updated_operand(x, result) for result in updated.operands]
-            updated = _converted_from(updated)
-        if updated is x and x.opcode in _UPDATES:
+            return self._overwritten_by_fusion(x)
+        if x.opcode in _UPDATES:
             return [self.shown[operand] for operand in x.operands[: len(self.written[x])]]
-        if (
-            updated.opcode in _UPDATES
-            or definition(x.opcode).elementwise
-            or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE)
-        ):
+        if definition(x.opcode).elementwise or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE):
             return [self.read[x]] * len(self.written[x])
         return ()
 
-    def _updated_operand(self, fusion: HloInstruction, result: HloInstruction) -> Iterable[Buffer]:
-        """Return the buffer of the operand of which ``result``, one of several results of a fusion, updates a part."""
-        update = _converted_from(result)
-        if update.opcode not in _UPDATES:
+    def _overwritten_by_fusion(self, fusion: HloInstruction) -> Sequence[Sequence[Buffer]]:
+        """Return, for each result of ``fusion``, the buffers of operands of which it updates a part, or that the fusion
+        reads only at the index at which it writes.
+        """
+        root = fusion.to_apply.root
+        results = root.operands if root.opcode is Opcode.TUPLE else (root,)
+        if len(results) != len(self.written[fusion]):
             return ()
-        target = _converted_from(update.operand(0))
-        if target.opcode is not Opcode.PARAMETER:
-            return ()
-        return self.shown[fusion.operand(target.attrs_as(ParameterAttrs).number)]
+        operands = dict(zip(fusion.to_apply.parameters, fusion.operands, strict=True))
+        aligned = _read_at_their_index(fusion.to_apply, results)
+        found = []
+        for result, (_, shape) in zip(results, leaves(fusion.shape), strict=True):
+            update = _converted_from(result)
+            target = _converted_from(update.operand(0)) if update.opcode in _UPDATES else None
+            found.append(
+                tuple(
+                    self.shown[operand][0]
+                    for parameter, operand in operands.items()
+                    if parameter is target
+                    or (parameter in aligned and _same_order(shape, operand.shape))
+                )
+            )
+        return found
 
     def _element(self, x: HloInstruction) -> tuple[Buffer, ...]:
         parent = x.operand(0)
@@ -227,6 +233,32 @@ class LiveBuffers:
         first = len(self.size)
         self.size.extend(self.size_of(leaf) if counts else 0 for _, leaf in leaves(shape))
         return tuple(range(first, len(self.size)))
+
+
+def _read_at_their_index(
+    fused: HloComputation, results: Iterable[HloInstruction]
+) -> dict[HloInstruction, None]:
+    """Return the instructions of ``fused`` whose elements are needed only for the elements of ``results`` at the same
+    index.
+    """
+    written = dict.fromkeys(results)
+    found: dict[HloInstruction, None] = {}
+    for x in reversed(fused.post_order()):
+        users = (user for user in x.users if user is not fused.root or user in written)
+        if isinstance(x.shape, ArrayShape) and all(
+            user in found and user.dims == x.dims and definition(user.opcode).elementwise
+            for user in users
+        ):
+            found[x] = None
+    return found
+
+
+def _same_order(first: Shape, second: Shape) -> bool:
+    """Return whether both are arrays with the same dimensions in the same order in memory."""
+    if not isinstance(first, ArrayShape) or not isinstance(second, ArrayShape):
+        return False
+    orders = (one.layout or Layout.default(one.rank) for one in (first, second))
+    return first.dims == second.dims and len(set(orders)) == 1
 
 
 def _converted_from(x: HloInstruction) -> HloInstruction:

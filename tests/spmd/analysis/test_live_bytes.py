@@ -110,6 +110,47 @@ def test_an_array_that_a_fusion_computes_is_new_although_a_slice_of_it_is_update
     assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 408 + 400 + 4
 
 
+def test_results_of_a_fusion_overwrite_what_it_reads_at_the_same_index() -> None:
+    """The moments and the weights of an optimizer end here, and so does the gradient, which a reduction reads, too."""
+    text = """
+    sum { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT z = f32[] add(x, y) }
+    f {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      g = f32[100] parameter(2)
+      n = f32[100] multiply(m, g)
+      d = f32[100] subtract(w, n)
+      zero = f32[] constant(0)
+      s = f32[] reduce(g, zero), dimensions={0}, to_apply=sum
+      ROOT t = (f32[100], f32[100], f32[]) tuple(n, d, s)
+    }
+    ENTRY e {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      p = f32[100] parameter(2)
+      g = f32[100] sine(p)
+      ROOT r = (f32[100], f32[100], f32[]) fusion(m, w, g), kind=kLoop, calls=f
+    }
+    """
+    given = ", input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+    assert needs(text, given)["r"] == 4 * 400 + 4
+    assert needs(text)["r"] == 6 * 400 + 4
+    in_columns = text.replace("f32[100]", "f32[10,10]").replace(
+        "dimensions={0}, to_apply", "dimensions={0,1}, to_apply"
+    )
+    assert needs(in_columns, given)["r"] == 4 * 400 + 4
+    other = in_columns.replace(
+        "ENTRY e {\n      m = f32[10,10]", "ENTRY e {\n      m = f32[10,10]{0,1}"
+    )
+    assert needs(other, given)["r"] == 5 * 400 + 4
+    # Nothing can be written over an array that is read at other indices, too.
+    moved = text.replace("subtract(w, n)", "subtract(x, n)").replace(
+        "n = f32[100] multiply(m, g)",
+        "n = f32[100] multiply(m, g)  x = f32[100] reverse(w), dimensions={0}",
+    )
+    assert needs(moved, given)["r"] == 5 * 400 + 4
+
+
 LOOP = """
 body {
   t = (s32[], f32[100], f32[100]) parameter(0)
