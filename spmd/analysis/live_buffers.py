@@ -2,8 +2,9 @@
 
 Buffers are counted per leaf, from the program alone, so the result holds for every device. A tuple, a tuple element, a
 bitcast and a done share buffers of their operands. Inputs and a loop's state exist already. A result may overwrite an
-operand of its size that dies with it if the operation allows it. The memory that a back end adds (alignment, scratch,
-copies) or saves (views) is not included; buffer assignment reports it.
+operand of its size that dies with it if the operation allows it; a fusion may if it updates a part of the operand, or
+reads it only at the index at which it writes. The memory that a back end adds (alignment, scratch, copies) or saves
+(views) is not included; buffer assignment reports it.
 
     p = f32[4] parameter(0)                      p live
     s = (f32[4], f32[8]) all-gather-start(p)     p, g live: g is the second part of s
@@ -204,7 +205,7 @@ class LiveBuffers:
                     self.shown[operand][0]
                     for parameter, operand in operands.items()
                     if parameter is target
-                    or (parameter in aligned and _same_order(shape, operand.shape))
+                    or (result in aligned.get(parameter, ()) and _same_order(shape, operand.shape))
                 )
             )
         return found
@@ -237,19 +238,22 @@ class LiveBuffers:
 
 def _read_at_their_index(
     fused: HloComputation, results: Iterable[HloInstruction]
-) -> dict[HloInstruction, None]:
-    """Return the instructions of ``fused`` whose elements are needed only for the elements of ``results`` at the same
-    index.
+) -> dict[HloInstruction, dict[HloInstruction, None]]:
+    """Return the instructions of ``fused`` whose elements are needed only for elements of ``results`` at the same
+    index, with these results; none if it contains a product, since calls of libraries read their operands at any time.
     """
+    if any(fused.with_opcode(Opcode.DOT, Opcode.CONVOLUTION)):
+        return {}
     written = dict.fromkeys(results)
-    found: dict[HloInstruction, None] = {}
+    found: dict[HloInstruction, dict[HloInstruction, None]] = {}
     for x in reversed(fused.post_order()):
-        users = (user for user in x.users if user is not fused.root or user in written)
+        users = [user for user in x.users if user is not fused.root or user in written]
         if isinstance(x.shape, ArrayShape) and all(
             user in found and user.dims == x.dims and definition(user.opcode).elementwise
             for user in users
         ):
-            found[x] = None
+            reached = (result for user in users for result in found[user])
+            found[x] = dict.fromkeys((*reached, *([x] if x in written else ())))
     return found
 
 

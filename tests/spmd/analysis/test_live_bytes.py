@@ -8,8 +8,12 @@ import pytest
 
 from launch.options import CompileOptions
 from launch.pipeline import stages
+from runtime.buffers.linearize import linearize
+from runtime.lowering import LOWERINGS
 from runtime.schedule.exact_memory import device_bytes
+from spmd.analysis.live_buffers import module_buffers
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
+from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from spmd.text.sources.load import load
@@ -151,6 +155,26 @@ def test_results_of_a_fusion_overwrite_what_it_reads_at_the_same_index() -> None
     assert needs(moved, given)["r"] == 5 * 400 + 4
 
 
+def test_a_result_overwrites_nothing_that_only_other_results_read() -> None:
+    """They may be written after it."""
+    text = """
+    f {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      n = f32[100] negate(m)
+      h = bf16[100] convert(w)
+      ROOT t = (f32[100], bf16[100]) tuple(n, h)
+    }
+    ENTRY e {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      ROOT r = (f32[100], bf16[100]) fusion(m, w), kind=kLoop, calls=f
+    }
+    """
+    assert needs(text, ", input_output_alias={ {0}: (1, {}, may-alias) }")["r"] == 800 + 600
+    assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 800 + 200
+
+
 LOOP = """
 body {
   t = (s32[], f32[100], f32[100]) parameter(0)
@@ -206,6 +230,30 @@ def test_near_what_buffer_assignment_needs(name: str) -> None:
             needed = device_bytes(compilation.module)
             assert 0.95 * needed <= peak_bytes(compilation.module) <= 1.3 * needed
             return
+
+
+@pytest.mark.parametrize("name", ["gpt_dp2tp2", "mlp_dp4tp2", "kv_decode_dp2tp2"])
+def test_fusions_overwrite_what_their_kernels_may(name: str) -> None:
+    place = CASES / name
+    about = json.loads((place / "case.json").read_text())
+    options = CompileOptions(machine=machine_named("dgx-h100"))
+    *_, (_, compilation) = stages(load(place / "module.hlo"), about["num_partitions"], options)
+    linearize(compilation.module)
+    tried = 0
+    for computation, buffers in module_buffers(compilation.module).items():
+        for x in computation.with_opcode(Opcode.FUSION):
+            may = LOWERINGS[Opcode.FUSION].in_place(x)
+            for number, result in enumerate(buffers.written[x]):
+                if buffers.size[result] <= 64 or result not in buffers.over:
+                    continue
+                over = {
+                    n
+                    for n, y in enumerate(x.operands)
+                    if buffers.shown[y][0] in buffers.over[result]
+                }
+                assert over <= {operand for leaf, operand in may if leaf == number}
+                tried += 1
+    assert tried
 
 
 def test_sizes_are_those_of_the_machine() -> None:
