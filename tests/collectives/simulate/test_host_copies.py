@@ -165,3 +165,21 @@ ENTRY e {{
     # In eight pieces the way back begins with the first that is there.
     assert COPY < bound.seconds < 1.25 * COPY
     assert bound.seconds <= found.seconds
+
+
+def test_devices_do_not_wait_for_the_copies_of_others() -> None:
+    """Also if there are so many classes of devices that all count as one."""
+    pairs = ",".join(f"{{{n},{n + 1}}}" for n in range(599))
+    module = parse_module(f"""HloModule m, is_scheduled=true, num_partitions=600
+ENTRY e {{
+  a = {ON_DEVICE} parameter(0)
+  x = f32[8] parameter(1)
+  s = {OUT}(a)
+  p = f32[8] collective-permute(x), channel_id=1, source_target_pairs={{{pairs}}}
+  h = {ON_HOST} copy-done(s)
+  ROOT r = ({ON_HOST}, f32[8]) tuple(h, p)
+}}""")
+    found = simulate(module, [RooflineEstimator.of(module, H100)])
+    assert found.classes == 1
+    assert found.seconds == pytest.approx(COPY)
+    assert {one.name: one.group_size for one in found.collectives} == {"s": 1, "p": 2}
