@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from collectives.cost.estimator import CostError
+from collectives.cost.host_link import HOST_MOVES
 from spmd.analysis.attention_cost import AttentionShape, attention_shape
 from spmd.analysis.cost import op_cost
 from spmd.custom_call import custom_call
@@ -28,9 +29,6 @@ _AMOUNT = (0.0, 1e30)
 #: Targets without a kernel: they annotate the sharding, layout or memory of a value, or allocate it uninitialized.
 _NO_KERNEL = LOGICAL_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
 _TOP_K = "TopK"
-
-#: Targets that move a value between device and host memory. The machine's host bandwidth determines their cost.
-HOST_MOVES = frozenset({"MoveToHost", "MoveToDevice"})
 
 
 @dataclass(frozen=True, slots=True)

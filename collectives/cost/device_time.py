@@ -4,30 +4,35 @@ Arithmetic runs at the attained rate of its unit (matrix products, simple operat
 bytes move at the bandwidth of the memory level that holds all bytes that the kernel accesses (S. Williams, A. Waterman,
 D. Patterson, Roofline: an insightful visual performance model for multicore architectures, 2009). A fusion is one
 kernel: it accesses its operands and results and performs the arithmetic of all its instructions. The products of fused
-attention run at the machine's rate of fused attention of their shape.
+attention run at the machine's rate of fused attention of their shape, and compute no scores that a mask hides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 
-from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
+from collectives.cost.custom_calls import CallCost, call_cost
+from collectives.cost.estimator import CollectiveTime, LinkUse
+from collectives.cost.host_link import HOST_MOVES, host_link
 from spmd.analysis.attention_cost import AttentionShape
+from spmd.analysis.attention_mask import visible_window
 from spmd.analysis.fusion_emitter import is_attention
 from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS
+from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS, wrapped
 from spmd.machine.description import MachineDescription, Rates
 from spmd.machine.products import class_for
 from spmd.ops import definition
 from spmd.ops.attrs import ConvolutionAttrs, CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
+from spmd.ops.custom_call import custom_call_target
 from spmd.ops.dot import dot_sizes
 from spmd.ops.product_precision import allows_tf32
-from spmd.shape import HOST_MEMORY, ArrayShape, PrimitiveType, Shape, leaves
+from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 _NO_KERNEL = frozenset(
     {
@@ -85,8 +90,9 @@ class DeviceTime:
         """
         if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
-        if self._machine.host_bandwidth and _is_host_copy(x):
-            return self._host_transfer(x.operand(0).shape)
+        copy = self.host_copy(x)
+        if copy is not None:
+            return copy.seconds
         if x.opcode in _NO_KERNEL or _only_renames(x):
             return 0.0
         if x.opcode is Opcode.ASYNC_START:
@@ -102,6 +108,20 @@ class DeviceTime:
             self._known[key] = known
         return known
 
+    def host_copy(self, x: HloInstruction) -> CollectiveTime | None:
+        """Return the time of ``x`` on the link of the host (``Estimator.host_copy``)."""
+        link, machine = host_link(x), self._machine
+        if (
+            link is None
+            or not machine.host_bandwidth
+            or custom_call_target(wrapped(x)) in self._given
+        ):
+            return None
+        size = machine.byte_size(x.operand(0).shape)
+        moving = size / machine.host_bandwidth
+        use = LinkUse(link, size, moving)
+        return CollectiveTime(machine.thunk_seconds + moving, "copy", (use,), machine.thunk_seconds)
+
     def _kernel(self, x: HloInstruction) -> float:
         """Return the seconds of the kernel of ``x`` by the roofline model."""
         moved = float(definition(x.opcode).bytes_accessed(x, self._machine.byte_size))
@@ -109,13 +129,24 @@ class DeviceTime:
         return self.begin + max(busy, self._moving(moved))
 
     def _attention(self, fused: HloComputation) -> float:
-        """Return the seconds of the products of fused attention, of which the first computes scores."""
+        """Return the seconds of the products of fused attention, of which the first computes scores.
+
+        Scores that a mask hides cost nothing. The others go at the rate of causal attention in which a query sees as
+        many keys in the mean.
+        """
         products = list(fused.with_opcode(Opcode.DOT))
         _, (m, depth, n) = dot_sizes(products[0])
         # Heads that share keys stand beside the positions of their queries.
-        shape = AttentionShape(depth, min(m, n), backward=len(products) > 2)
+        keys, visible = min(m, n), 1.0
+        window = visible_window(fused)
+        if not window.is_everything:
+            rows, columns = products[0].dims[-2:]
+            visible = window.visible(rows, columns) / max(rows * columns, 1)
+            keys = min(keys, math.ceil(2 * visible * columns))
+        shape = AttentionShape(depth, keys, len(products) > 2, causal=not window.is_everything)
         return sum(
-            definition(x.opcode).cost(x).flops
+            visible
+            * definition(x.opcode).cost(x).flops
             / self._machine.attention_rate(
                 _computed_in(x), shape, tf32=allows_tf32(x.attrs_as(DotAttrs))
             )
@@ -125,7 +156,7 @@ class DeviceTime:
     def _custom_call(self, call: HloInstruction) -> float:
         target = call.attrs_as(CustomCallAttrs).target
         if target in HOST_MOVES and target not in self._given:
-            return self._host_transfer(call.shape) if self._machine.host_bandwidth else 0.0
+            return 0.0  # host and device share a memory
         cost = call_cost(call, self._given, self._machine.byte_size, by_bytes=self._by_bytes)
         if cost.seconds is not None:
             return cost.seconds
@@ -136,11 +167,6 @@ class DeviceTime:
         else:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))
-
-    def _host_transfer(self, shape: Shape) -> float:
-        """Return the seconds of a copy of ``shape`` between the memories of host and device."""
-        machine = self._machine
-        return machine.thunk_seconds + machine.byte_size(shape) / machine.host_bandwidth
 
     def _moving(self, size: float) -> float:
         """Return the seconds for which a kernel moves ``size`` bytes."""
@@ -193,15 +219,6 @@ class DeviceTime:
         if known is None:
             known = self._rates[kind] = self._machine.rates_of(kind)
         return known
-
-
-def _is_host_copy(x: HloInstruction) -> bool:
-    """Return whether ``x`` copies between the memories of host and device; of an asynchronous copy, its start."""
-    if x.opcode not in (Opcode.COPY, Opcode.COPY_START):
-        return False
-    copy = next((leaf for _, leaf in leaves(x.shape)), None)
-    spaces = [one.memory_space for one in (copy, x.operand(0).shape) if isinstance(one, ArrayShape)]
-    return spaces.count(HOST_MEMORY) == 1
 
 
 def _only_renames(x: HloInstruction) -> bool:

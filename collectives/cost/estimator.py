@@ -17,8 +17,9 @@ class CostError(SpmdError):
 class LinkUse:
     """Use of one exchange of the machine by one collective.
 
-    ``exchange`` is the exchange's name. ``sent`` is the number of bytes that one device sends over it, and ``seconds``
-    the time for which these keep the device's port busy.
+    ``exchange`` is the exchange's name, or that of a direction of the link to the host (``host_link.py``). ``sent`` is
+    the number of bytes that one device sends over it, and ``seconds`` the time for which these keep the device's port
+    busy.
     """
 
     exchange: str
@@ -30,8 +31,9 @@ class LinkUse:
 class CollectiveTime:
     """Time of one collective whose members all start together, on links that nothing else uses.
 
-    ``algorithm`` is "ring", "tree", "one-shot", "hierarchical", or "none" if nothing is sent. ``links`` are the uses of
-    exchanges. ``latency`` is the time that such a collective of few bytes takes, in the limit of zero bytes.
+    ``algorithm`` is "ring", "tree", "one-shot", "hierarchical", "none" if nothing is sent, or "copy" between host and
+    device. ``links`` are the uses of exchanges. ``latency`` is the time that such a collective of few bytes takes, in
+    the limit of zero bytes.
     """
 
     seconds: float
@@ -56,5 +58,13 @@ class Estimator(Protocol):
         """Return the time of the collective that ``instruction`` is, starts or wraps in an async-start.
 
         Raises CostError if there is no such collective.
+        """
+        ...
+
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        """Return the time for which ``instruction`` copies between the memories of host and device; if it starts an
+        asynchronous copy, that of the copy.
+
+        The result is None for other instructions, and if host and device have one memory.
         """
         ...

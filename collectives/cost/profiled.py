@@ -43,11 +43,20 @@ class ProfiledEstimator:
         guess = self.fallback.collective(instruction)
         measured = self.durations.collectives
         known = measured.get(instruction.name, measured.get(collective_of(instruction).name))
-        if known is None:
-            return guess
-        scale = known / guess.seconds if guess.seconds else 0.0
-        links = tuple(LinkUse(one.exchange, one.sent, one.seconds * scale) for one in guess.links)
-        return replace(guess, seconds=known, links=links)
+        return guess if known is None else _lasting(guess, known)
+
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        """Return the measured time, if the fallback knows that the instruction is such a copy."""
+        guess = self.fallback.host_copy(instruction)
+        known = self.durations.compute.get(instruction.name)
+        return guess if guess is None or known is None else _lasting(guess, known)
+
+
+def _lasting(guess: CollectiveTime, seconds: float) -> CollectiveTime:
+    """Return ``guess`` with another duration, of which each link is busy for the same fraction."""
+    scale = seconds / guess.seconds if guess.seconds else 0.0
+    links = tuple(LinkUse(one.exchange, one.sent, one.seconds * scale) for one in guess.links)
+    return replace(guess, seconds=seconds, links=links)
 
 
 def with_measured(estimator: Estimator, seconds: Iterable[tuple[str, float]]) -> Estimator:

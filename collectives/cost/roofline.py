@@ -74,6 +74,9 @@ class RooflineEstimator:
     def compute(self, instruction: HloInstruction) -> float:
         return self._device.seconds(instruction)
 
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        return self._device.host_copy(instruction)
+
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
         """Return the time of the slowest group, including the launch."""
         collective = collective_of(instruction)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from collectives.cost.estimator import CollectiveTime
 from collectives.schedule.phases import is_blocking
 from spmd.analysis.wire import result_bytes
-from spmd.hlo import HloComputation, HloInstruction
+from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import wrapped
 from spmd.lazy_dataclass import dataclass
@@ -64,7 +64,8 @@ Activities: TypeAlias = tuple[Activity, ...]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A collective of the program: a synchronous one, or the start of an asynchronous one.
+    """A collective of the program, or a copy between host and device: a synchronous one, or the start of an
+    asynchronous one.
 
     times: by pace, the times if all members start together on links that nothing else uses.
     """
@@ -83,8 +84,8 @@ class Site:
 
     @property
     def kind(self) -> str:
-        """Return the opcode of the collective's synchronous form, as a text."""
-        return KIND[self.operation.opcode]
+        """Return the opcode of the collective's synchronous form, as a text; "copy" for a copy."""
+        return KIND.get(self.operation.opcode, "copy")
 
     @property
     def bytes(self) -> int:
@@ -93,8 +94,13 @@ class Site:
 
     @property
     def is_blocking(self) -> bool:
-        """Return whether the collective is synchronous."""
-        return is_blocking(self.instruction)
+        """Return whether the collective or copy is synchronous."""
+        return is_blocking(self.instruction) or self.instruction.opcode is Opcode.COPY
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether it is a copy between host and device, in which no other device takes part."""
+        return self.operation.opcode not in KIND
 
 
 @dataclass(frozen=True, slots=True)

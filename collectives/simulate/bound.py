@@ -90,8 +90,9 @@ class Bounds:
             return self.of(x.to_apply)
         if x in self._absent or is_done(x):
             return Bound()
-        if is_start(x) or is_blocking(x):
-            time = self._estimator.collective(x)
+        is_collective = is_start(x) or is_blocking(x)
+        time = self._estimator.collective(x) if is_collective else self._estimator.host_copy(x)
+        if time is not None:
             links: dict[str, float] = {}
             for link in time.links:
                 links[link.exchange] = links.get(link.exchange, 0.0) + link.seconds

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import TypeAlias
 
-from collectives.cost.estimator import Estimator
+from collectives.cost.estimator import CollectiveTime, Estimator
+from collectives.cost.host_link import ended_start
 from collectives.passes.exchange_region import region_ways
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import counted_trips
@@ -95,6 +96,7 @@ class CutGraph:
     pieces: int = PIECES
     _known: dict[HloInstruction, tuple[Cut, ...]] = field(default_factory=dict)
     _times: int = 1
+    _copies: dict[HloInstruction, None] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -153,6 +155,15 @@ class CutGraph:
             return read[0]
         if is_start(x) or is_blocking(x):
             return self._collective(x, read)
+        if ended_start(x) in self._copies:
+            return read[0]
+        if x.opcode is Opcode.ASYNC_UPDATE and x.operand(0) in self._copies:
+            self._copies[x] = None
+            return read[0]
+        copy = self.estimator.host_copy(x) if timed else None
+        if copy is not None:
+            self._copies[x] = None
+            return self._transfer(copy, x, read)
         return self._plain(x, read, timed)
 
     def _plain(self, x: HloInstruction, read: list[Value], timed: bool) -> Value:
@@ -213,7 +224,11 @@ class CutGraph:
 
         The seconds of a combined collective are divided among its operands in proportion to their bytes.
         """
-        time, operation = self.estimator.collective(x), wrapped(x)
+        return self._transfer(self.estimator.collective(x), x, read)
+
+    def _transfer(self, time: CollectiveTime, x: HloInstruction, read: list[Value]) -> Value:
+        """Add the collective or the copy ``x``, which takes ``time``."""
+        operation = wrapped(x)
         sizes = [
             one.shape.byte_size if isinstance(one.shape, ArrayShape) else 0 for one in x.operands
         ]
@@ -235,7 +250,7 @@ class CutGraph:
         The first piece of an all-gather along its dimension, the device's own part, is available at once. The device
         may add its own part to a reduce-scatter last.
         """
-        kind, attrs = KIND[x.opcode], x.attrs
+        kind, attrs = KIND.get(x.opcode), x.attrs
         dim = attrs.dimension if isinstance(attrs, CollectiveAttrs) else None
         cuts = []
         for d, count in enumerate(map(self._count, dims)):

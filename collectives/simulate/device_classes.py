@@ -72,9 +72,11 @@ def classify_devices(
     patterns: dict[object, _Pattern] = {}
     of_sites = []
     for site in sites:
-        key = group_key(site.operation)
+        key = None if site.is_copy else group_key(site.operation)
         if key not in patterns:
-            patterns[key] = _pattern(site.operation, partitions, replicas)
+            patterns[key] = (
+                _Alone() if site.is_copy else _pattern(site.operation, partitions, replicas)
+            )
         of_sites.append(patterns[key])
     colors = _refined(_numbered(first[:, None]), list(patterns.values()))
     classes = int(colors.max(initial=0)) + 1
@@ -96,11 +98,13 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
     everyone = Rendezvous(tuple(range(classes)), tuple(range(classes)))
+    joint = ((everyone,),) * classes
+    alone = tuple((Rendezvous((number,), (number,)),) for number in range(classes))
     return DeviceClasses(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
         tuple(int(first[device]) for device in representatives),
-        (((everyone,),) * classes,) * len(of_sites),
+        tuple(alone if isinstance(pattern, _Alone) else joint for pattern in of_sites),
         exact=False,
     )
 
@@ -157,7 +161,20 @@ class _Pairs:
         return Rendezvous(tuple(sorted({own, *met})), (own,)) if met else None
 
 
-_Pattern: TypeAlias = _Groups | _Pairs
+class _Alone:
+    """A copy between a device and its host."""
+
+    def signatures(self, colors: Colors) -> Colors:
+        """Return, for each device, a number that is the same for all."""
+        return np.zeros((len(colors), 1), np.int64)
+
+    def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
+        """Return the rendezvous of the device with its host."""
+        own = (int(colors[device]),)
+        return Rendezvous(own, own)
+
+
+_Pattern: TypeAlias = _Groups | _Pairs | _Alone
 
 
 def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Pattern:

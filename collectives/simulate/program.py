@@ -3,6 +3,7 @@
     while         a Loop with the trips of its induction variable; one trip, with a note, if their number is unknown
     conditional   the slowest branch, because the branch that is taken is unknown
     call          its computation
+    host copies   transfers on the host's link; a move by a custom call ends before the first instruction that reads it
 
 The time of a computation without collectives does not depend on the links. A while loop over such a computation is one
 piece of work, and so is a call of it if it calls others; if it calls none, a call is replaced by its activities. A
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collectives.cost.estimator import Estimator
+from collectives.cost.estimator import CollectiveTime, Estimator
+from collectives.cost.host_link import ended_start
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from collectives.simulate.activities import (
     Activities,
@@ -30,7 +32,7 @@ from spmd.analysis.executions import counted_trips
 from spmd.analysis.trip_count import trip_count
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
-from spmd.hlo.opcode_roles import CALLERS, wrapped
+from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS, wrapped
 
 #: Transfers with the host or another program, whose time no estimator predicts.
 _REFUSED = frozenset(
@@ -75,10 +77,15 @@ class _ProgramReader:
         if computation not in self._known:
             activities: list[Activity] = []
             seconds = 0.0
+            moves = _OpenMoves()
             for x in computation.instructions:
                 own = [*self._activities(x)]
+                activities += (Wait(self._number[move]) for move in moves.ended_by(x))
                 seconds += sum(self._seconds(activity, x) for activity in own)
                 activities += own
+                if x.opcode is Opcode.CUSTOM_CALL and x in self._number:
+                    moves.add(x)
+            activities += (Wait(self._number[move]) for move in moves.open)
             self._known[computation], self._alone[computation] = tuple(activities), seconds
         return self._known[computation]
 
@@ -98,12 +105,23 @@ class _ProgramReader:
             raise UnsupportedError(
                 f"{x!r}: the simulation has no cost for {x.opcode}: it transfers data with the host or another program"
             )
+        elif (start := ended_start(x)) in self._number:
+            assert start is not None
+            yield Wait(self._number[start])
         else:
-            yield from self._work(x.name, self._computed(wrapped(x)))
+            copies = [each.host_copy(x) for each in self._estimators]
+            times = tuple(copy for copy in copies if copy is not None)
+            if len(times) == len(copies):
+                yield from self._transfer(x, times)
+            else:
+                yield from self._work(x.name, self._computed(wrapped(x)))
 
     def _collective(self, x: HloInstruction) -> Iterator[Activity]:
+        yield from self._transfer(x, tuple(each.collective(x) for each in self._estimators))
+
+    def _transfer(self, x: HloInstruction, times: tuple[CollectiveTime, ...]) -> Iterator[Activity]:
         site = self._number[x] = len(self.sites)
-        self.sites.append(Site(x, tuple(each.collective(x) for each in self._estimators)))
+        self.sites.append(Site(x, times))
         yield Start(site)
         if self.sites[site].is_blocking:
             yield Wait(site)
@@ -169,3 +187,27 @@ class _ProgramReader:
         if activity.body is self._known[x.while_condition]:
             return condition
         return activity.trips * (self._alone[x.while_body] + condition)
+
+
+class _OpenMoves:
+    """Moves by custom calls that have begun, and the values through which their results can be read."""
+
+    def __init__(self) -> None:
+        self.open: dict[HloInstruction, None] = {}
+        self._shown: dict[HloInstruction, tuple[HloInstruction, ...]] = {}
+
+    def add(self, move: HloInstruction) -> None:
+        self.open[move] = None
+        self._shown[move] = (move,)
+
+    def ended_by(self, x: HloInstruction) -> list[HloInstruction]:
+        """Return the open moves whose results ``x`` reads, and remove them."""
+        shown = dict.fromkeys(move for y in x.operands for move in self._shown.get(y, ()))
+        if x.opcode in WEIGHTLESS:
+            if shown:
+                self._shown[x] = tuple(shown)
+            return []
+        found = [move for move in shown if move in self.open]
+        for move in found:
+            del self.open[move]
+        return found

@@ -26,3 +26,6 @@ class RememberedEstimator:
         if instruction not in self._collectives:
             self._collectives[instruction] = self.asked.collective(instruction)
         return self._collectives[instruction]
+
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        return self.asked.host_copy(instruction)

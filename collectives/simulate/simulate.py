@@ -239,6 +239,8 @@ def _computation(site: Site) -> HloComputation:
 
 
 def _group_size(site: Site) -> int:
+    if site.is_copy:
+        return 1
     if isinstance(site.operation.attrs, CollectivePermuteAttrs):
         return 2
     return group_size(site.operation) or 1

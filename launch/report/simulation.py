@@ -204,9 +204,11 @@ def _collectives(found: Simulation, most: int) -> Iterator[str]:
     shown = exposed[:most]
     hidden = len(found.collectives) - len(exposed)
     yield ""
-    counted = (
-        "1 collective" if len(found.collectives) == 1 else f"{len(found.collectives)} collectives"
-    )
+    copies = sum(one.kind == "copy" for one in found.collectives)
+    others = len(found.collectives) - copies
+    parts = [f"{others} collective{'s' * (others != 1)}"] if others or not copies else []
+    parts += [f"{copies} cop{'y' if copies == 1 else 'ies'}"] if copies else []
+    counted = " and ".join(parts)
     first = "longest first" if len(shown) == len(exposed) else f"the longest {len(shown)}"
     yield f"{counted}, {hidden} hidden" + (f", {len(exposed)} exposed; {first}:" if exposed else "")
     if not shown:

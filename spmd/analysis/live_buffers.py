@@ -2,8 +2,9 @@
 
 Buffers are counted per leaf, from the program alone, so the result holds for every device. A tuple, a tuple element, a
 bitcast and a done share buffers of their operands. Inputs and a loop's state exist already. A result may overwrite an
-operand of its size that dies with it if the operation allows it. The memory that a back end adds (alignment, scratch,
-copies) or saves (views) is not included; buffer assignment reports it.
+operand of its size that dies with it if the operation allows it; a fusion may if it updates a part of the operand, or
+reads it only at the index at which it writes. The memory that a back end adds (alignment, scratch, copies) or saves
+(views) is not included; buffer assignment reports it.
 
     p = f32[4] parameter(0)                      p live
     s = (f32[4], f32[8]) all-gather-start(p)     p, g live: g is the second part of s
@@ -13,7 +14,7 @@ copies) or saves (views) is not included; buffer assignment reports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from spmd.lazy_dataclass import dataclass
 from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.ops.opdef import SizeOf, byte_size
-from spmd.shape import Shape, TupleShape, as_tuple, leaves
+from spmd.shape import ArrayShape, Layout, Shape, TupleShape, as_tuple, leaves
 
 #: Number of a buffer within its computation.
 Buffer: TypeAlias = int
@@ -170,23 +171,44 @@ class LiveBuffers:
             )
             return
         self.shown[x] = self.written[x] = self._new(x.shape)
-        for result in self.written[x]:
-            candidates = tuple(b for b in self._overwritable(x) if self.size[b])
-            same = tuple(b for b in candidates if self.size[b] == self.size[result])
+        for result, allowed in zip(self.written[x], self._overwritable(x), strict=False):
+            same = tuple(b for b in allowed if self.size[b] == self.size[result] > 0)
             if same:
                 self.over[result] = same
 
-    def _overwritable(self, x: HloInstruction) -> Iterable[Buffer]:
-        updated = x
+    def _overwritable(self, x: HloInstruction) -> Sequence[Iterable[Buffer]]:
+        """Return, for each result of ``x`` in order, the buffers that it may overwrite; the rest may overwrite none."""
         if x.opcode is Opcode.FUSION:
-            updated = x.to_apply.root
-            while updated.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
-                updated = updated.operand(0)
-        if updated.opcode in _UPDATES:
-            return self.shown[x.operand(0)] if updated is x else self.read[x]
+            return self._overwritten_by_fusion(x)
+        if x.opcode in _UPDATES:
+            return [self.shown[operand] for operand in x.operands[: len(self.written[x])]]
         if definition(x.opcode).elementwise or x.opcode in (Opcode.COPY, Opcode.ALL_REDUCE):
-            return self.read[x]
+            return [self.read[x]] * len(self.written[x])
         return ()
+
+    def _overwritten_by_fusion(self, fusion: HloInstruction) -> Sequence[Sequence[Buffer]]:
+        """Return, for each result of ``fusion``, the buffers of operands of which it updates a part, or that the fusion
+        reads only at the index at which it writes.
+        """
+        root = fusion.to_apply.root
+        results = root.operands if root.opcode is Opcode.TUPLE else (root,)
+        if len(results) != len(self.written[fusion]):
+            return ()
+        operands = dict(zip(fusion.to_apply.parameters, fusion.operands, strict=True))
+        aligned = _read_at_their_index(fusion.to_apply, results)
+        found = []
+        for result, (_, shape) in zip(results, leaves(fusion.shape), strict=True):
+            update = _converted_from(result)
+            target = _converted_from(update.operand(0)) if update.opcode in _UPDATES else None
+            found.append(
+                tuple(
+                    self.shown[operand][0]
+                    for parameter, operand in operands.items()
+                    if parameter is target
+                    or (result in aligned.get(parameter, ()) and _same_order(shape, operand.shape))
+                )
+            )
+        return found
 
     def _element(self, x: HloInstruction) -> tuple[Buffer, ...]:
         parent = x.operand(0)
@@ -212,3 +234,39 @@ class LiveBuffers:
         first = len(self.size)
         self.size.extend(self.size_of(leaf) if counts else 0 for _, leaf in leaves(shape))
         return tuple(range(first, len(self.size)))
+
+
+def _read_at_their_index(
+    fused: HloComputation, results: Iterable[HloInstruction]
+) -> dict[HloInstruction, dict[HloInstruction, None]]:
+    """Return the instructions of ``fused`` whose elements are needed only for elements of ``results`` at the same
+    index, with these results; none if it contains a product, since calls of libraries read their operands at any time.
+    """
+    if any(fused.with_opcode(Opcode.DOT, Opcode.CONVOLUTION)):
+        return {}
+    written = dict.fromkeys(results)
+    found: dict[HloInstruction, dict[HloInstruction, None]] = {}
+    for x in reversed(fused.post_order()):
+        users = [user for user in x.users if user is not fused.root or user in written]
+        if isinstance(x.shape, ArrayShape) and all(
+            user in found and user.dims == x.dims and definition(user.opcode).elementwise
+            for user in users
+        ):
+            reached = (result for user in users for result in found[user])
+            found[x] = dict.fromkeys((*reached, *([x] if x in written else ())))
+    return found
+
+
+def _same_order(first: Shape, second: Shape) -> bool:
+    """Return whether both are arrays with the same dimensions in the same order in memory."""
+    if not isinstance(first, ArrayShape) or not isinstance(second, ArrayShape):
+        return False
+    orders = (one.layout or Layout.default(one.rank) for one in (first, second))
+    return first.dims == second.dims and len(set(orders)) == 1
+
+
+def _converted_from(x: HloInstruction) -> HloInstruction:
+    """Return the value of which ``x`` is a chain of copies, conversions and bitcasts, maybe ``x`` itself."""
+    while x.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
+        x = x.operand(0)
+    return x

@@ -12,6 +12,8 @@ from spmd.shape import subshape
 
 def result_bytes(collective: HloInstruction, size_of: SizeOf = byte_size) -> int:
     """Return the bytes of the result on one device; for an asynchronous start, those of its done."""
+    if collective.opcode is Opcode.COPY_START:
+        return size_of(subshape(collective.shape, (0,)))
     if collective.opcode in (Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START):
         return size_of(subshape(collective.shape, (1,)))
     return size_of(collective.shape)

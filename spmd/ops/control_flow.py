@@ -16,7 +16,7 @@ from spmd.ops.checks import (
 )
 from spmd.ops.collective import infer_second_element
 from spmd.ops.leaf import infer_free
-from spmd.ops.opdef import SizeOf, define, no_bytes, not_counted
+from spmd.ops.opdef import SizeOf, define, definition, no_bytes, not_counted
 from spmd.ops.reshape import infer_operand
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple
 
@@ -83,6 +83,11 @@ def verify_fusion(instruction: HloInstruction) -> None:
     check_aliases(instruction, instruction.attrs_as(FusionAttrs).output_to_operand_aliasing)
 
 
+#: Opcodes whose result has the elements of the operand, in any order.
+_REORDERS = (Opcode.BITCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.REVERSE, Opcode.TRANSPOSE)
+_SLICES = (Opcode.SLICE, Opcode.DYNAMIC_SLICE, Opcode.GATHER)
+
+
 def fusion_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
     """Return the bytes that a fused kernel accesses: slices of an operand that is only sliced, none of an updated
     operand.
@@ -93,18 +98,33 @@ def fusion_bytes(instruction: HloInstruction, size_of: SizeOf) -> float:
 
 
 def _parameter_bytes(parameter: HloInstruction, size_of: SizeOf) -> float:
+    """Return the bytes of ``parameter`` that the kernel reads.
+
+    A kernel computes the elements that its results need. If all that reads the array are slices, maybe of its
+    transpose or of elementwise functions of it, the kernel reads the elements behind each slice.
+    """
     total = float(size_of(parameter.shape))
-    read = 0.0
-    for user in parameter.users:
-        if user.opcode is Opcode.SLICE or (
-            user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is parameter
-        ):
-            read += size_of(user.shape)
-        elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
-            continue
-        else:
+    if not isinstance(parameter.shape, ArrayShape) or not total:
+        return total
+    read = 0
+    found = {parameter: None}
+    stack = [parameter]
+    while stack:
+        x = stack.pop()
+        if x.is_root:
             return total
-    return min(read, total)
+        for user in x.users:
+            if user.opcode in _SLICES and user.operand(0) is x:
+                read += user.array_shape.num_elements
+            elif user.opcode is Opcode.DYNAMIC_UPDATE_SLICE and user.operand(0) is parameter:
+                continue
+            elif user.opcode in _REORDERS or definition(user.opcode).elementwise:
+                if user not in found:
+                    found[user] = None
+                    stack.append(user)
+            else:
+                return total
+    return min(read / parameter.shape.num_elements, 1.0) * total
 
 
 def _written_bytes(root: HloInstruction, size_of: SizeOf) -> float:

@@ -11,7 +11,7 @@ from runtime.gpu.triton.lines import Level, Lines
 from runtime.gpu.triton.structure import AttentionStructure
 from runtime.gpu.triton.sums import MAXIMUM
 from runtime.gpu.triton.tiles import Tiles
-from runtime.gpu.triton.visible import AttentionWindow, Masks, zero_in_all
+from spmd.analysis.attention_mask import AttentionWindow, Masks, zero_in_all
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction
 from spmd.shape import PrimitiveType

@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from runtime.gpu.triton.refusal import NoTritonKernelError
+from spmd.analysis.attention_mask import constant_value, is_of_rows
 from spmd.device import ReductionKind
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.lazy_dataclass import dataclass
-from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, IotaAttrs
-from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
 from spmd.ops.reduction import reduction_kind
 
 
@@ -122,26 +121,6 @@ def _broadcast_rows(x: HloInstruction) -> HloInstruction:
 def _is_least(x: HloInstruction) -> bool:
     value = constant_value(x)
     return value is not None and value == -np.inf
-
-
-def constant_value(x: HloInstruction) -> float | None:
-    """Return the number that all elements of ``x`` are, or None if ``x`` is no broadcast constant."""
-    while x.opcode in (Opcode.BROADCAST, Opcode.CONVERT):
-        x = x.operand(0)
-    if x.opcode is not Opcode.CONSTANT:
-        return None
-    literal = x.attrs_as(ConstantAttrs).literal
-    return float(literal.value()) if literal is not None and literal.is_scalar else None
-
-
-def is_of_rows(x: HloInstruction) -> bool:
-    """Return whether ``x``, which has the score dimensions and is no score, is constant along rows."""
-    last = x.array_shape.rank - 1
-    if x.opcode is Opcode.BROADCAST:
-        return last not in x.attrs_as(DimensionsAttrs).dimensions
-    if x.opcode is Opcode.IOTA:
-        return last != x.attrs_as(IotaAttrs).dimension
-    return x.opcode in ELEMENTWISE_OPS and all(map(is_of_rows, x.operands))
 
 
 def _factors(

@@ -62,7 +62,7 @@ def test_a_registered_target() -> None:
 @pytest.mark.parametrize("target", ["MoveToHost", "MoveToDevice"])
 def test_a_move_takes_its_bytes_over_the_link_of_the_host(target: str) -> None:
     move = f'f32[1000,1000] custom-call(f), custom_call_target="{target}"'
-    assert seconds(move) == pytest.approx(H100.thunk_seconds + 4e6 / 6.4e10)
+    assert seconds(move) == pytest.approx(H100.thunk_seconds + 4e6 / 5.1e10)
     assert seconds(move, **{target: CallCost(0.5)}) == 0.5
     one_memory = replace(H100, host_bandwidth=0.0)
     assert DeviceTime(one_memory, {}).seconds(call(move)) == 0.0

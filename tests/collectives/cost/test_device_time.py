@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from collectives.cost.device_time import DeviceTime
+from spmd.analysis.attention_cost import AttentionShape
+from spmd.analysis.fusion_emitter import ATTENTION, emitter_config
 from spmd.hlo import HloInstruction, HloModule
 from spmd.machine.description import Attained
 from spmd.machine.named import machine_named
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
+from spmd.text.printer import print_module
+from tests.runtime.gpu.triton.fusions import Attention
 
 #: With the rate of large products at any size, and as it is described.
 H100 = replace(machine_named("dgx-h100").as_attained(), tiled=None)
@@ -285,7 +289,7 @@ DEVICE = "f32[1024,1024]{1,0}"
 )
 def test_copies_between_memories_take_the_link_of_the_host(source: str, copy: str) -> None:
     body = f"p = {source} parameter(0)\nROOT c = {copy}"
-    assert seconds(body) == pytest.approx(H100.thunk_seconds + 4 * 1024**2 / 6.4e10)
+    assert seconds(body) == pytest.approx(H100.thunk_seconds + 4 * 1024**2 / 5.1e10)
     one_memory = replace(H100, host_bandwidth=0.0)
     assert DeviceTime(one_memory, {}).seconds(module(body).entry.root) < seconds(body) / 5
 
@@ -294,3 +298,46 @@ def test_copies_between_memories_take_the_link_of_the_host(source: str, copy: st
 def test_copies_within_a_memory_do_not(space: str) -> None:
     body = f"p = {space} parameter(0)\nROOT c = {space} copy(p)"
     assert seconds(body) == pytest.approx(BEGIN + 8 * 1024**2 / L2)
+
+
+def attention(which: str, mask: str, s: int, t: int, operand: str = "") -> tuple[float, int]:
+    """Return the seconds of a fusion of attention, and the flops of one of its products without a mask."""
+    made = Attention(g=16, s=s, t=t, d=128, e=128, kind="bf16", mask=mask, hidden=operand or "-inf")
+    computation = parse_module(getattr(made, which)())
+    entry = computation.entry
+    entry.name = "fused"
+    arrays = [f"p{n} = {x.shape} parameter({n})" for n, x in enumerate(entry.parameters)]
+    names = ", ".join(f"p{n}" for n in range(len(arrays)))
+    before = print_module(computation).split("\n\n", 1)[1].replace("ENTRY ", "")
+    config = emitter_config(ATTENTION)
+    result = (
+        f"{entry.root.shape} fusion({names}), kind=kCustom, calls=fused, backend_config={config}"
+    )
+    body = "\n".join([*arrays, f"ROOT r = {result}"])
+    return seconds(body, before), 2 * 16 * s * t * 128
+
+
+@pytest.mark.parametrize("keys", [2048, 8192])
+def test_hidden_scores_of_a_fusion_cost_nothing(keys: int) -> None:
+    """A causal mask leaves half of the scores, at the rate of causal attention, as for a call of a library."""
+    for which, products in (("forward", 2), ("of_rows", 3), ("of_columns", 4)):
+        shape = AttentionShape(128, keys, backward=products > 2)
+        for mask, share in (("", 1.0), ("causal", 0.5), ("padding", 1.0)):
+            found, flops = attention(which, mask, keys, keys)
+            rate = H100.attention_rate(PrimitiveType.BF16, replace(shape, causal=mask == "causal"))
+            assert found == pytest.approx(BEGIN + share * products * flops / rate, rel=2e-3)
+
+
+def test_a_sliding_window_costs_what_causal_attention_to_as_many_keys_does() -> None:
+    """Each query sees 10 keys, as many as one in the mean of 19 or 20 under a causal mask."""
+    found, flops = attention("forward", "window", 8192, 8192)
+    rate = H100.attention_rate(PrimitiveType.BF16, AttentionShape(128, 20, causal=True))
+    moved = 4 * 16 * 8192 * 128 * 2 / HBM
+    assert found == pytest.approx(BEGIN + max(2 * flops * 10 / 8192 / rate, moved), rel=0.02)
+
+
+def test_hidden_scores_of_later_keys() -> None:
+    """1024 queries see the first 1024 of 4096 keys under a causal mask: an eighth of the scores."""
+    found, flops = attention("forward", "causal", 1024, 4096)
+    rate = H100.attention_rate(PrimitiveType.BF16, AttentionShape(128, 1024, causal=True))
+    assert found == pytest.approx(BEGIN + 2 * flops / 8 / rate, rel=2e-3)

@@ -43,6 +43,9 @@ class TableEstimator:
             return 0.0
         return self._of(instruction)
 
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        return None
+
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
         seconds = self._of(instruction)
         name = instruction.name.replace("-start", "")

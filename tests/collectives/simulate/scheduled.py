@@ -41,6 +41,9 @@ class TableEstimator:
     def compute(self, instruction: HloInstruction) -> float:
         return self.scale * self.seconds.get(instruction.name, 0.0)
 
+    def host_copy(self, instruction: HloInstruction) -> CollectiveTime | None:
+        return None
+
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
         return self.times[instruction.name]
 

@@ -148,6 +148,58 @@ ENTRY e {
     assert cost.bytes_accessed == 16 + 4 + 16
 
 
+@pytest.mark.parametrize(
+    ("result", "slices", "read"),
+    [
+        ("f32[4,1,6]", """t = f32[4,100,6] transpose(a), dimensions={1,0,2}
+  ROOT s = f32[4,1,6] dynamic-slice(t, z, i, z), dynamic_slice_sizes={4,1,6}""", 4 * 24 + 4),
+        ("f32[4,6]", """b = f32[400,6] bitcast(a)
+  ROOT s = f32[4,6] dynamic-slice(b, i, z), dynamic_slice_sizes={4,6}""", 4 * 24 + 4),
+        ("bf16[4,6]", """b = f32[400,6] reshape(a)
+  c = bf16[400,6] convert(b)
+  n = bf16[400,6] negate(c)
+  p = bf16[400,6] multiply(n, c)
+  ROOT s = bf16[4,6] slice(p), slice={[0:4], [0:6]}""", 4 * 24),
+        ("f32[4,4,6]", """t = f32[4,100,6] transpose(a), dimensions={1,0,2}
+  first = f32[4,1,6] dynamic-slice(t, z, i, z), dynamic_slice_sizes={4,1,6}
+  second = f32[4,3,6] slice(t), slice={[0:4], [0:3], [0:6]}
+  ROOT s = f32[4,4,6] concatenate(first, second), dimensions={1}""", 4 * 4 * 24 + 4),
+        ("f32[4,6]", """r = s32[1] reshape(i)
+  ROOT s = f32[4,6] gather(a, r), offset_dims={0,1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=0, slice_sizes={1,4,6}""", 4 * 24 + 4),
+        # Other users need all elements.
+        ("(f32[1,4,6], f32[4,100])", """s = f32[1,4,6] dynamic-slice(a, i, z, z), dynamic_slice_sizes={1,4,6}
+  t = f32[4,100,6] transpose(a), dimensions={1,0,2}
+  u = f32[4,100] reduce(t, zero), dimensions={2}, to_apply=sum
+  ROOT r = (f32[1,4,6], f32[4,100]) tuple(s, u)""", 4 * 2400 + 4),
+        ("(f32[1,4,6], f32[4,100,6])", """s = f32[1,4,6] dynamic-slice(a, i, z, z), dynamic_slice_sizes={1,4,6}
+  t = f32[4,100,6] transpose(a), dimensions={1,0,2}
+  ROOT r = (f32[1,4,6], f32[4,100,6]) tuple(s, t)""", 4 * 2400 + 4),
+        ("f32[4,100,6]", "ROOT t = f32[4,100,6] transpose(a), dimensions={1,0,2}", 4 * 2400),
+    ],
+)  # fmt: skip
+def test_a_fusion_reads_the_elements_that_its_slices_need(
+    result: str, slices: str, read: int
+) -> None:
+    module = parse_module(f"""HloModule t
+{SUM}
+fused {{
+  a = f32[100,4,6] parameter(0)
+  i = s32[] parameter(1)
+  z = s32[] constant(0)
+  zero = f32[] constant(0)
+  {slices}
+}}
+ENTRY e {{
+  a = f32[100,4,6] parameter(0)
+  i = s32[] parameter(1)
+  ROOT f = {result} fusion(a, i), kind=kLoop, calls=fused
+}}
+""")
+    fusion = module.entry.root
+    assert module_cost(module).bytes_accessed == read + fusion.shape.byte_size
+
+
 def test_a_factorization_costs_the_same_as_an_opcode_and_as_a_call_of_lapack() -> None:
     native = parse_module("""HloModule t
 ENTRY e {

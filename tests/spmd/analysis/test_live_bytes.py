@@ -8,8 +8,12 @@ import pytest
 
 from launch.options import CompileOptions
 from launch.pipeline import stages
+from runtime.buffers.linearize import linearize
+from runtime.lowering import LOWERINGS
 from runtime.schedule.exact_memory import device_bytes
+from spmd.analysis.live_buffers import module_buffers
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
+from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from spmd.text.sources.load import load
@@ -55,6 +59,120 @@ def test_parameters_are_known_by_their_numbers_wherever_they_stand() -> None:
     text = "ENTRY e { q = f32[100] parameter(1)  b = f32[100] add(q, q)  p = f32[4] parameter(0)  c = f32[4] negate(p)  ROOT r = (f32[4], f32[100]) tuple(c, b) }"
     found = needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")
     assert found == {"q": 416, "b": 816, "p": 816, "c": 816, "r": 816}
+
+
+def test_each_result_of_a_fusion_may_update_an_operand_in_place() -> None:
+    """The updated arrays end here; the third result is new."""
+    text = """
+    f {
+      a = f32[100] parameter(0)
+      b = f32[100] parameter(1)
+      u = f32[1] parameter(2)
+      i = s32[] parameter(3)
+      da = f32[100] dynamic-update-slice(a, u, i)
+      n = f32[1] negate(u)
+      db = f32[100] dynamic-update-slice(b, n, i)
+      cb = f32[100]{0} bitcast(db)
+      w = f32[100] broadcast(u), dimensions={0}
+      ROOT t = (f32[100], f32[100], f32[100]) tuple(da, cb, w)
+    }
+    ENTRY e {
+      a = f32[100] parameter(0)
+      b = f32[100] parameter(1)
+      u = f32[1] parameter(2)
+      i = s32[] parameter(3)
+      ROOT r = (f32[100], f32[100], f32[100]) fusion(a, b, u, i), kind=kLoop, calls=f
+    }
+    """
+    given = ", input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+    inputs = 400 + 400 + 4 + 4
+    assert needs(text, given)["r"] == inputs + 400
+    assert needs(text)["r"] == inputs + 3 * 400
+    # Exchanged operands are updated as well; one that stays is not.
+    only_b = ", input_output_alias={ {0}: (1, {}, may-alias) }"
+    assert needs(text, only_b)["r"] == inputs + 2 * 400
+
+
+def test_an_array_that_a_fusion_computes_is_new_although_a_slice_of_it_is_updated() -> None:
+    text = """
+    f {
+      a = f32[100] parameter(0)
+      u = f32[1] parameter(1)
+      i = s32[] parameter(2)
+      z = f32[100] broadcast(u), dimensions={0}
+      d = f32[100] dynamic-update-slice(z, u, i)
+      s = f32[1] dynamic-slice(a, i), dynamic_slice_sizes={1}
+      ROOT t = (f32[100], f32[1]) tuple(d, s)
+    }
+    ENTRY e {
+      a = f32[100] parameter(0)
+      u = f32[1] parameter(1)
+      i = s32[] parameter(2)
+      ROOT r = (f32[100], f32[1]) fusion(a, u, i), kind=kLoop, calls=f
+    }
+    """
+    assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 408 + 400 + 4
+
+
+def test_results_of_a_fusion_overwrite_what_it_reads_at_the_same_index() -> None:
+    """The moments and the weights of an optimizer end here, and so does the gradient, which a reduction reads, too."""
+    text = """
+    sum { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT z = f32[] add(x, y) }
+    f {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      g = f32[100] parameter(2)
+      n = f32[100] multiply(m, g)
+      d = f32[100] subtract(w, n)
+      zero = f32[] constant(0)
+      s = f32[] reduce(g, zero), dimensions={0}, to_apply=sum
+      ROOT t = (f32[100], f32[100], f32[]) tuple(n, d, s)
+    }
+    ENTRY e {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      p = f32[100] parameter(2)
+      g = f32[100] sine(p)
+      ROOT r = (f32[100], f32[100], f32[]) fusion(m, w, g), kind=kLoop, calls=f
+    }
+    """
+    given = ", input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+    assert needs(text, given)["r"] == 4 * 400 + 4
+    assert needs(text)["r"] == 6 * 400 + 4
+    in_columns = text.replace("f32[100]", "f32[10,10]").replace(
+        "dimensions={0}, to_apply", "dimensions={0,1}, to_apply"
+    )
+    assert needs(in_columns, given)["r"] == 4 * 400 + 4
+    other = in_columns.replace(
+        "ENTRY e {\n      m = f32[10,10]", "ENTRY e {\n      m = f32[10,10]{0,1}"
+    )
+    assert needs(other, given)["r"] == 5 * 400 + 4
+    # Nothing can be written over an array that is read at other indices, too.
+    moved = text.replace("subtract(w, n)", "subtract(x, n)").replace(
+        "n = f32[100] multiply(m, g)",
+        "n = f32[100] multiply(m, g)  x = f32[100] reverse(w), dimensions={0}",
+    )
+    assert needs(moved, given)["r"] == 5 * 400 + 4
+
+
+def test_a_result_overwrites_nothing_that_only_other_results_read() -> None:
+    """They may be written after it."""
+    text = """
+    f {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      n = f32[100] negate(m)
+      h = bf16[100] convert(w)
+      ROOT t = (f32[100], bf16[100]) tuple(n, h)
+    }
+    ENTRY e {
+      m = f32[100] parameter(0)
+      w = f32[100] parameter(1)
+      ROOT r = (f32[100], bf16[100]) fusion(m, w), kind=kLoop, calls=f
+    }
+    """
+    assert needs(text, ", input_output_alias={ {0}: (1, {}, may-alias) }")["r"] == 800 + 600
+    assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 800 + 200
 
 
 LOOP = """
@@ -112,6 +230,30 @@ def test_near_what_buffer_assignment_needs(name: str) -> None:
             needed = device_bytes(compilation.module)
             assert 0.95 * needed <= peak_bytes(compilation.module) <= 1.3 * needed
             return
+
+
+@pytest.mark.parametrize("name", ["gpt_dp2tp2", "mlp_dp4tp2", "kv_decode_dp2tp2"])
+def test_fusions_overwrite_what_their_kernels_may(name: str) -> None:
+    place = CASES / name
+    about = json.loads((place / "case.json").read_text())
+    options = CompileOptions(machine=machine_named("dgx-h100"))
+    *_, (_, compilation) = stages(load(place / "module.hlo"), about["num_partitions"], options)
+    linearize(compilation.module)
+    tried = 0
+    for computation, buffers in module_buffers(compilation.module).items():
+        for x in computation.with_opcode(Opcode.FUSION):
+            may = LOWERINGS[Opcode.FUSION].in_place(x)
+            for number, result in enumerate(buffers.written[x]):
+                if buffers.size[result] <= 64 or result not in buffers.over:
+                    continue
+                over = {
+                    n
+                    for n, y in enumerate(x.operands)
+                    if buffers.shown[y][0] in buffers.over[result]
+                }
+                assert over <= {operand for leaf, operand in may if leaf == number}
+                tried += 1
+    assert tried
 
 
 def test_sizes_are_those_of_the_machine() -> None:

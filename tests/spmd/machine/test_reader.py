@@ -83,13 +83,13 @@ def test_every_attained_rate_says_how_it_was_measured(name: str) -> None:
     ("name", "of_links", "said"),
     [
         ("dgx-a100", 32e9, "PCIe 64 GB/s both ways"),
-        ("dgx-h100", 64e9, "PCIe 128 GB/s both ways"),
+        ("dgx-h100", 51e9, "51 GB/s, those to the host 52, of the 64 GB/s each way of PCIe"),
         ("dgx-h200", 64e9, "PCIe 128 GB/s both ways"),
         ("dgx-b200", 64e9, "PCIe 128 GB/s both ways"),
         ("gb200-nvl72", 225e9, "NVLink-C2C 900 GB/s both ways for the two GPUs"),
     ],
 )
-def test_host_links_are_as_published(name: str, of_links: float, said: str) -> None:
+def test_host_links_are_as_published_or_measured(name: str, of_links: float, said: str) -> None:
     assert machine_named(name).host_bandwidth == of_links
     assert said in machine_named(name).source
 

@@ -98,13 +98,17 @@ def test_bytes_are_those_of_operands_and_results() -> None:
     assert work.flops >= 2 * 2 * 4 * 16 * 512 * 512 * 128
 
 
+#: Flops of the two products of a forward pass of ``LARGE`` whose causal mask hides later keys.
+VISIBLE_FLOPS = 2 * 2 * 4 * 16 * (512 * 513 / 2) * 128
+
+
 def test_time_is_that_of_the_products_at_the_rate_of_attention() -> None:
     machine = described("dgx-h200").as_attained()
     executable = for_gpu(replace(LARGE, gradients=False))
     (fusion,) = (x for x in executable.module.all_instructions() if is_attention(x))
-    flops = 2 * 2 * 4 * 16 * 512 * 512 * 128
     found = DeviceTime(machine, {}).seconds(fusion) - machine.start_seconds()
-    assert found == pytest.approx(flops / machine.attention_rate(BF16, AttentionShape(128, 512)))
+    rate = machine.attention_rate(BF16, AttentionShape(128, 512, causal=True))
+    assert found == pytest.approx(VISIBLE_FLOPS / rate)
 
 
 def test_f32_goes_at_the_rate_of_its_precision() -> None:
@@ -113,10 +117,9 @@ def test_f32_goes_at_the_rate_of_its_precision() -> None:
     case = replace(LARGE, kind=PrimitiveType.F32, gradients=False)
     module = for_gpu(case).module
     (fusion,) = (x for x in module.all_instructions() if is_attention(x))
-    flops = 2 * 2 * 4 * 16 * 512 * 512 * 128
     found = DeviceTime(machine, {}).seconds(fusion) - machine.start_seconds()
-    rate = machine.attention_rate(PrimitiveType.F32, AttentionShape(128, 512))
-    assert found == pytest.approx(flops / rate)
+    rate = machine.attention_rate(PrimitiveType.F32, AttentionShape(128, 512, causal=True))
+    assert found == pytest.approx(VISIBLE_FLOPS / rate)
 
 
 #: Modules of training steps with the number of fusions of attention: three for each, fewer without gradients.

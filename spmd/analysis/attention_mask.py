@@ -1,20 +1,26 @@
-"""Analysis of masks: the distance of columns from rows outside of which scores are hidden, or contribute nothing.
+"""Analysis of attention's masks: the distance of columns from rows outside of which scores are hidden, or contribute
+nothing.
 
-A causal mask compares iotas along rows and columns. Blocks that it hides entirely need not be computed.
+A causal mask compares iotas along rows and columns. Kernels of attention fusions do not compute blocks that it hides
+entirely, and their cost is that of the visible scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
 
-from runtime.gpu.triton.axes import Axes
-from runtime.gpu.triton.softmax import constant_value, is_of_rows
-from spmd.hlo import HloInstruction, Opcode
+from spmd.device import ReductionKind
+from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode import MIRRORED, CompareAttrs
 from spmd.lazy_dataclass import dataclass
-from spmd.ops.attrs import DimensionsAttrs, IotaAttrs
+from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, IotaAttrs
+from spmd.ops.elementwise_ops import ELEMENTWISE_OPS
+from spmd.ops.reduction import reduction_kind
 from spmd.shape import PrimitiveType
 
+#: Axis of each dimension of a value, in the order of its dimensions. Different axes are unequal.
+Axes: TypeAlias = tuple[Hashable, ...]
 #: Scores of hidden positions are at most this.
 MOST_HIDDEN = -1e4
 #: Integer types in which positions do not wrap around, and the largest number that is added to positions.
@@ -34,6 +40,12 @@ class AttentionWindow:
         """True if all positions are in the window."""
         return self.low is None and self.high is None
 
+    def visible(self, rows: int, columns: int) -> int:
+        """Return the number of positions of a matrix of ``rows`` x ``columns`` that are in the window."""
+        high = columns if self.high is None else self.high
+        low = -rows if self.low is None else self.low
+        return max(_up_to(high, rows, columns) - _up_to(low - 1, rows, columns), 0)
+
     def intersection(self, other: AttentionWindow) -> AttentionWindow:
         """Return a window that contains all positions of both windows."""
         lows = [window.low for window in (self, other) if window.low is not None]
@@ -45,6 +57,17 @@ class AttentionWindow:
         low = None if self.low is None or other.low is None else min(self.low, other.low)
         high = None if self.high is None or other.high is None else max(self.high, other.high)
         return AttentionWindow(low, high)
+
+
+def _up_to(distance: int, rows: int, columns: int) -> int:
+    """Return the number of positions of a matrix of ``rows`` x ``columns`` with column - row <= ``distance``."""
+
+    def triangle(last: int) -> int:
+        """Return the sum of i, at most ``columns``, for 0 <= i <= last."""
+        inside = max(min(last, columns), 0)
+        return inside * (inside + 1) // 2 + max(last - columns, 0) * columns
+
+    return triangle(distance + rows) - triangle(distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +191,73 @@ class Masks:
                     a, b, c = (i + sign * j for i, j in zip(first, second, strict=True))
                     found = (a, b, c)
         return found if found is not None and abs(found[2]) <= _MOST_OFFSET else None
+
+
+def visible_window(fused: HloComputation) -> AttentionWindow:
+    """Return a window of all scores that the kernel of the attention fusion ``fused`` computes, by its masks.
+
+    Operands of the fusion that hide scores are not known: they hide none.
+    """
+    product = next(iter(fused.with_opcode(Opcode.DOT)))
+    masks = Masks(tuple(range(product.array_shape.rank)))
+    scores, sinks, is_online = _scores_and_sinks(fused, product.dims)
+    maxima = [x for x in sinks if x.opcode is Opcode.REDUCE and not _is_sum(x)]
+    if is_online:
+        hidden = [masks.hidden_scores(x.operand(0)) for x in maxima]
+        return hidden[0].window if len(hidden) == 1 and hidden[0] else AttentionWindow()
+    if maxima:
+        return AttentionWindow()
+    summed = (next(operand for operand in x.operands if operand in scores) for x in sinks)
+    zero = zero_in_all([masks.zero_outside(x) for x in summed])
+    return zero.window if zero is not None else AttentionWindow()
+
+
+def _scores_and_sinks(
+    fused: HloComputation, dims: Sequence[int]
+) -> tuple[dict[HloInstruction, None], list[HloInstruction], bool]:
+    """Return the scores of ``fused``, which have ``dims``; the products and reductions that sum them; and whether
+    scores depend on such sums, as in a softmax.
+    """
+    scores: dict[HloInstruction, None] = {}
+    sinks: list[HloInstruction] = []
+    of_sinks: set[HloInstruction] = set()
+    is_online = False
+    for x in fused.post_order():
+        has_scores = any(operand in scores for operand in x.operands)
+        has_sinks = not of_sinks.isdisjoint(x.operands)
+        if has_scores and x.opcode in (Opcode.DOT, Opcode.REDUCE):
+            sinks.append(x)
+            of_sinks.add(x)
+        elif has_scores or (x.opcode is Opcode.DOT and x.dims == dims and not has_sinks):
+            scores[x] = None
+            is_online |= has_sinks
+        elif has_sinks:
+            of_sinks.add(x)
+    return scores, sinks, is_online
+
+
+def _is_sum(x: HloInstruction) -> bool:
+    return reduction_kind(x.to_apply) is ReductionKind.SUM
+
+
+def constant_value(x: HloInstruction) -> float | None:
+    """Return the number that all elements of ``x`` are, or None if ``x`` is no broadcast constant."""
+    while x.opcode in (Opcode.BROADCAST, Opcode.CONVERT):
+        x = x.operand(0)
+    if x.opcode is not Opcode.CONSTANT:
+        return None
+    literal = x.attrs_as(ConstantAttrs).literal
+    return float(literal.value()) if literal is not None and literal.is_scalar else None
+
+
+def is_of_rows(x: HloInstruction) -> bool:
+    """Return whether ``x``, which has the score dimensions and is no score, is constant along rows."""
+    last = x.array_shape.rank - 1
+    if x.opcode is Opcode.BROADCAST:
+        return last not in x.attrs_as(DimensionsAttrs).dimensions
+    if x.opcode is Opcode.IOTA:
+        return last != x.attrs_as(IotaAttrs).dimension
+    return x.opcode in ELEMENTWISE_OPS and all(map(is_of_rows, x.operands))
 
 
 def _operand_axes(broadcast: HloInstruction, axes: Axes) -> Axes:

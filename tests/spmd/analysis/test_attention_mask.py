@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from runtime.gpu.triton.structure import structures_of
-from runtime.gpu.triton.visible import AttentionWindow, HiddenScores, Masks, zero_in_all
+from spmd.analysis.attention_mask import (
+    AttentionWindow,
+    HiddenScores,
+    Masks,
+    visible_window,
+    zero_in_all,
+)
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.triton.fusions import Attention
 
 CAUSAL = Attention(mask="causal", hidden="-1048576")
+
+
+@pytest.mark.parametrize("rows", [1, 5, 12])
+@pytest.mark.parametrize("columns", [1, 7, 12])
+def test_visible_positions(rows: int, columns: int) -> None:
+    limits = (None, -20, -3, -1, 0, 1, 4, 20)
+    for low, high in product(limits, limits):
+        distances = [c - r for r in range(rows) for c in range(columns)]
+        seen = sum(
+            (low is None or low <= distance) and (high is None or distance <= high)
+            for distance in distances
+        )
+        assert AttentionWindow(low, high).visible(rows, columns) == seen
+
+
+@pytest.mark.parametrize("which", ["forward", "of_rows", "of_columns"])
+@pytest.mark.parametrize(
+    ("mask", "window"),
+    [
+        ("", AttentionWindow()),
+        ("causal", AttentionWindow(high=0)),
+        ("late", AttentionWindow(high=-40)),
+        ("window", AttentionWindow(-9, 0)),
+        ("bias", AttentionWindow()),
+        ("padding", AttentionWindow()),  # an operand, of which nothing is known
+    ],
+)
+@pytest.mark.parametrize("hidden", ["-inf", "-1e9"])
+def test_the_window_of_a_fusion(
+    which: str, mask: str, window: AttentionWindow, hidden: str
+) -> None:
+    # Depths of queries and values that are those of the scores.
+    attention = Attention(mask=mask, hidden=hidden, d=53, e=53)
+    assert visible_window(parse_module(getattr(attention, which)()).entry) == window
+
+
+def test_a_maximum_alone_sees_all_scores() -> None:
+    """Without a softmax, hidden scores may be the largest of a row."""
+    text = CAUSAL.forward(results="m").replace("(f32[2,1,37]) tuple(m)", "f32[2,1,37] copy(m)")
+    fused = parse_module(text).entry
+    fused.remove_unused()
+    assert visible_window(fused) == AttentionWindow()
 
 
 def named(fused: HloComputation, name: str) -> HloInstruction:
