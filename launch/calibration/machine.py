@@ -28,6 +28,8 @@ from launch.calibration.programs import (
     dispatch_seconds,
     exchange,
     exchange_probes,
+    output_probes,
+    step_seconds,
 )
 from runtime.cpu.libraries.blas import BlasThreads
 from spmd.lazy_dataclass import dataclass
@@ -73,6 +75,7 @@ class CalibrationOptions:
                 for kind in self.convolutions.types
             ),
             Family("dispatch", dispatch_probes(self.programs)),
+            Family("outputs", output_probes(self.programs)),
             Family("exchange", exchange_probes(self.programs)),
         )
 
@@ -107,6 +110,7 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
     found_levels = levels(options.loops, seconds)
     products = product_classes(options.products, found_levels, seconds)
     thunk, kernel = dispatch_seconds(options.programs, seconds)
+    step, output = step_seconds(options.programs, thunk, seconds)
     machine = MachineDescription(
         name="calibrated",
         kind="cpu",
@@ -123,5 +127,7 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
         exchanges=(exchange(options.programs, found_levels, seconds),),
         products=products,
         convolutions=convolution_classes(options.convolutions, found_levels, seconds),
+        step_seconds=step,
+        output_seconds=output,
     )
     return replace(machine, name=f"calibrated-{machine.digest[:8]}")

@@ -1,4 +1,4 @@
-"""Calibration of costs other than kernels: dispatch of thunks, and collectives between two devices of this process."""
+"""Calibration of costs other than kernels: dispatch of thunks, steps, and collectives between two devices."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ class ProgramSizes:
     exchanges: numbers of rounds of two programs; the difference of their times gives the time of a round, which has an
       all-reduce, a reduce-scatter and an all-gather.
     elements: numbers of f32 elements of the collectives.
+    outputs: numbers of arrays that two programs return; the difference of their times gives the time of an output.
     budget: approximate seconds of one round of a program.
     """
 
     thunks: tuple[int, int] = (20, 220)
     exchanges: tuple[int, int] = (1, 9)
     elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+    outputs: tuple[int, int] = (1, 129)
     budget: float = 0.02
 
 
@@ -99,6 +101,19 @@ def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, floa
         for opcodes in (_OPCODES[:1], _OPCODES)
     )
     return uniform, max(unlike - uniform, 0.0)
+
+
+def output_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """Return the probes from which ``step_seconds`` computes the time of a step of no thunks, and of an output."""
+    return tuple(StepProbe(sizes.budget, _negations(count), 1) for count in sizes.outputs)
+
+
+def step_seconds(sizes: ProgramSizes, thunk: float, seconds: Seconds) -> tuple[float, float]:
+    """Return the seconds to begin and end a step, and those to return an output. thunk: seconds of a thunk."""
+    probes = output_probes(sizes)
+    few, _ = sizes.outputs
+    each = _added(probes, sizes.outputs, seconds)
+    return max(seconds[probes[0]] - few * each, 0.0), max(each - thunk, 0.0)
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
@@ -171,6 +186,21 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
 _COLLECTIVES, _READ, _TOUCHED, _DISTANCE = 3, 1.5, 5.0, 3.0
 #: Least share of a round's time that counts as its collectives'. Noise may exceed the time of small ones.
 _LEAST_ADDED = 0.01
+
+
+def _negations(count: int) -> str:
+    """Return the HLO text of a program that takes and returns ``count`` arrays, as a training step does its state."""
+    names = [f"v{n}" for n in range(count)]
+    return "\n".join(
+        [
+            "HloModule outputs",
+            "ENTRY main {",
+            *(f"  x{n} = f32[16] parameter({n})" for n in range(count)),
+            *(f"  {name} = f32[16] negate(x{n})" for n, name in enumerate(names)),
+            f"  ROOT r = ({', '.join(count * ['f32[16]'])}) tuple({', '.join(names)})",
+            "}",
+        ]
+    )
 
 
 def _round_chain(count: int, length: int, *, exchanged: bool) -> str:

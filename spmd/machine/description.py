@@ -102,6 +102,7 @@ class MachineDescription:
     host_bandwidth: bytes per second in each direction between a device's memory and its host's; 0 if they are one
       memory.
     spread: standard deviation of the rates of products among devices of this description, as a fraction of the mean.
+    step_seconds, output_seconds: to begin and end a step, and to return one array of one device.
     """
 
     name: str
@@ -122,6 +123,8 @@ class MachineDescription:
     program_bytes: int = 0
     host_bandwidth: float = 0.0
     spread: float = 0.0
+    step_seconds: float = 0.0
+    output_seconds: float = 0.0
 
     @property
     def memory_limit(self) -> int:
@@ -363,6 +366,8 @@ def _content(machine: MachineDescription) -> str:
             machine.program_bytes,
             machine.host_bandwidth,
             machine.spread,
+            machine.step_seconds,
+            machine.output_seconds,
         )
     )
 

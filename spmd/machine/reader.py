@@ -126,8 +126,9 @@ def write_machine(machine: MachineDescription) -> str:
     }
     if machine.host_bandwidth:
         fields["host_bandwidth"] = machine.host_bandwidth
-    if machine.spread:
-        fields["spread"] = machine.spread
+    for name in ("spread", "step_seconds", "output_seconds"):
+        if getattr(machine, name):
+            fields[name] = getattr(machine, name)
     if machine.products:
         fields["products"] = [_product_fields(one) for one in machine.products]
     if machine.tiled is not None:
@@ -203,6 +204,8 @@ def _machine(fields: JsonFields) -> MachineDescription:
         program_bytes=fields.integer("program_bytes", (0, SIZE[1]), 0),
         host_bandwidth=fields.number("host_bandwidth", RATE, 0.0),
         spread=fields.number("spread", SPREAD, 0.0),
+        step_seconds=fields.number("step_seconds", SECONDS, 0.0),
+        output_seconds=fields.number("output_seconds", SECONDS, 0.0),
     )
     fields.done()
     if machine.program_bytes > machine.levels[-1].size:

@@ -1,4 +1,6 @@
-"""Prediction of a step's seconds: the sum over its thunks in execution order, with the state of the caches.
+"""Prediction of a step: the sum over its thunks in execution order, with the state of the caches.
+
+The time to begin the step and to return its outputs is added.
 
 Each device has a core of its own; if there are more devices than cores, they take turns. If a device has several cores,
 its threads share the pieces of large kernels, and one thread runs the rest. Steps follow one another, so the caches
@@ -96,7 +98,9 @@ def predicted_step(
     predictor.of(program.thunks)
     thunks = predictor.of(program.thunks)
     turns = math.ceil(program.num_devices / cores)
-    return Prediction(turns * sum(one.seconds for one in thunks), tuple(thunks))
+    returned = program.num_devices * len(program.outputs) * machine.output_seconds
+    seconds = machine.step_seconds + turns * sum(one.seconds for one in thunks) + returned
+    return Prediction(seconds, tuple(thunks))
 
 
 class StepPredictor:

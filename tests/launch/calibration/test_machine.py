@@ -29,6 +29,8 @@ OPTIONS = CalibrationOptions(
 ADD, EXP, ROW, CALL, MULTIPLY, RESULT, TURN = 2e-11, 4e-10, 3e-9, 2e-6, 5e-12, 1e-10, 2e-10
 #: Seconds of a thunk, of one with other code, of an exchange and of its bytes.
 THUNK, KERNEL, EXCHANGE, BYTE = 4e-9, 1.5e-8, 2e-6, 2e-11
+#: Seconds of a step, and of each of its outputs.
+STEP, OUTPUT = 5e-6, 1.4e-7
 #: Bytes per second of copies, near and far.
 NEAR, FAR = 1e11, 1e10
 
@@ -54,6 +56,9 @@ def seconds_of(probe: Probe) -> float:
         of_kernels = probe.text.count(" add(") * (THUNK + size * BYTE)
         collectives = 3 * EXCHANGE + 1.5 * size * BYTE + 0.5 * 5 * size * more
         return 1e-5 + of_kernels + probe.text.count("all-reduce(") * collectives
+    outputs = probe.text.count("negate(")
+    if outputs:
+        return STEP + outputs * (THUNK + OUTPUT)
     alike = "multiply" not in probe.text
     return 1e-5 + (probe.text.count("f32[16]") - 2) * (THUNK if alike else THUNK + KERNEL)
 
@@ -68,6 +73,7 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     assert machine.byte_seconds(1 << 30) == pytest.approx(1 / FAR)
     assert machine.row_seconds == pytest.approx(ROW)
     assert (machine.thunk_seconds, machine.kernel_seconds) == pytest.approx((THUNK, KERNEL))
+    assert (machine.step_seconds, machine.output_seconds) == pytest.approx((STEP, OUTPUT))
     (way,) = machine.exchanges
     assert way.devices == NODE_DEVICES
     assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
