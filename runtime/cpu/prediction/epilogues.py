@@ -36,13 +36,14 @@ def epilogue_work(
     if kernel.product_result is not None:
         accesses.append(Access(product, stored_bytes(product)))
     # The epilogue was not timed with its arrays in the cache, as the product was.
-    near = machine.byte_seconds(made.timed_bytes)
-    near *= sum(one.size for one in computed.accesses if one.array != product)
+    cached_seconds = machine.byte_seconds(made.timed_bytes) * sum(
+        one.size for one in computed.accesses if one.array != product
+    )
     return Work(
         tuple(accesses),
         sum(row_block.compute for row_block in row_blocks)
         + max(computed.compute, computed.divider)
-        + near,
+        + cached_seconds,
         loops=len(row_blocks) * computed.loops,
         rows=computed.rows,
         timed_bytes=made.timed_bytes,

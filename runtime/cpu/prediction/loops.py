@@ -76,7 +76,7 @@ VECTOR_BYTES = 64
 ROW_ACCESS, ALONE = 1.0, 12.0
 
 
-def whole_vectors(elements: int, item: int) -> float:
+def padded_size(elements: int, item: int) -> float:
     """Return ``elements`` of ``item`` bytes rounded up to whole vectors."""
     lanes = VECTOR_BYTES // item
     return float(-(-elements // lanes) * lanes)
@@ -157,7 +157,7 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
         for n, (view, array) in enumerate(results)
     ]
     items = {n: one.item for n, one in enumerate(tracks) if not one.counts}
-    computed = nest.rows * whole_vectors(nest.sizes[-1], max(items.values(), default=1))
+    computed = nest.rows * padded_size(nest.sizes[-1], max(items.values(), default=1))
     busy = each.times(computed) + row.times(nest.rows)
     alone = nest.points * sum(nest.strided(n, item) for n, item in items.items())
     return Work(

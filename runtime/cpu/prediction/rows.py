@@ -10,7 +10,7 @@ from runtime.cpu.prediction.loops import (
     loop_access,
     merged,
     program_busy,
-    whole_vectors,
+    padded_size,
 )
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.program.records.loop import Numbers, OperandElements
@@ -83,7 +83,7 @@ class _Pass:
         for program in (each.inits, each.rows):
             outside += sum(program_busy(program, [True] * len(program.parameters), machine), Busy())
         items = [view.element_type.byte_size for view in self._views()]
-        computed = _begins(self.kernel) * whole_vectors(_inner(self.kernel), max(items, default=1))
+        computed = _begins(self.kernel) * padded_size(_inner(self.kernel), max(items, default=1))
         return inside.times(computed) + outside.times(rows)
 
     def _views(self) -> list[StridedView]:
