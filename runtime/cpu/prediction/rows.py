@@ -9,8 +9,8 @@ from runtime.cpu.prediction.loops import (
     access_seconds,
     loop_access,
     merged,
-    program_busy,
     padded_size,
+    program_busy,
 )
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.program.records.loop import Numbers, OperandElements
