@@ -71,9 +71,12 @@ def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> 
 
 #: Bytes of a vector, the least that arithmetic takes time for.
 VECTOR_BYTES = 64
-#: Times of each access that a row begins and of each element that is read or written alone, in additions of a vector
-#: and of an element (380 loops of eight programs on a Xeon: 0.16 ns and 0.12 ns, beside 0.17 ns and 0.010 ns).
-ROW_ACCESS, ALONE = 1.0, 12.0
+#: Times of each access that a row begins and of each element that is accessed or computed without vectors, in additions
+#: of a vector and of an element (380 loops of eight programs on a Xeon: 0.16 and 0.12 ns, beside 0.17 and 0.010 ns).
+ROW_ACCESS, ALONE = 1.0, 11.0
+#: Lines of a loop's body for each array, and the fewest for each strided array of a loop that has vectors
+#: (``runtime/codegen/vectorizer/loops.py``, processors with masks).
+LINES_OF_ACCESS, LEAST_LINES = 2, 8
 
 
 def padded_size(elements: int, item: int) -> float:
@@ -83,7 +86,7 @@ def padded_size(elements: int, item: int) -> float:
 
 
 def access_seconds(rows: float, accesses: int, alone: float, machine: MachineDescription) -> float:
-    """Return the seconds of beginning ``rows`` rows of ``accesses`` arrays, and of ``alone`` accesses to elements."""
+    """Return the seconds of beginning ``rows`` rows of ``accesses`` arrays, and of ``alone`` operations on elements."""
     addition = element_seconds(Opcode.ADD, PrimitiveType.F32, PrimitiveType.F32, machine)
     of_vector = VECTOR_BYTES // PrimitiveType.F32.byte_size * addition
     return ROW_ACCESS * of_vector * rows * accesses + ALONE * addition * alone
@@ -157,15 +160,24 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
         for n, (view, array) in enumerate(results)
     ]
     items = {n: one.item for n, one in enumerate(tracks) if not one.counts}
-    computed = nest.rows * padded_size(nest.sizes[-1], max(items.values(), default=1))
+    strided = sum(nest.strided(n, item) for n, item in items.items())
+    item = max(items.values(), default=1)
+    computed, alone = nest.rows * padded_size(nest.sizes[-1], item), nest.points * strided
+    if _is_scalar(kernel.program, strided):
+        computed, alone = nest.points, nest.points * len(kernel.program.steps)
     busy = each.times(computed) + row.times(nest.rows)
-    alone = nest.points * sum(nest.strided(n, item) for n, item in items.items())
     return Work(
         (*merged(accesses), *merged(written)),
         busy.arithmetic + access_seconds(nest.rows, len(tracks), alone, machine),
         rows=nest.rows,
         divider=busy.divider,
     )
+
+
+def _is_scalar(program: ScalarProgram, strided: int) -> bool:
+    """Return whether a loop has no vectors, because it computes little of many ``strided`` arrays."""
+    accesses = len(program.parameters) + len(program.results)
+    return len(program.steps) + LINES_OF_ACCESS * accesses < LEAST_LINES * strided
 
 
 def _slowdown(nest: Nest, number: int, tracks: Sequence[ArrayAccess]) -> float:

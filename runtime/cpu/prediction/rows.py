@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from runtime.cpu.prediction.loops import (
+    VECTOR_BYTES,
     access_seconds,
     loop_access,
     merged,
-    program_busy,
     padded_size,
+    program_busy,
 )
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.program.records.loop import Numbers, OperandElements
@@ -82,9 +83,12 @@ class _Pass:
             inside += element_busy(Opcode.ADD, kind, kind, machine)
         for program in (each.inits, each.rows):
             outside += sum(program_busy(program, [True] * len(program.parameters), machine), Busy())
-        items = [view.element_type.byte_size for view in self._views()]
-        computed = _begins(self.kernel) * padded_size(_inner(self.kernel), max(items, default=1))
-        return inside.times(computed) + outside.times(rows)
+        widest = max((view.element_type.byte_size for view in self._views()), default=1)
+        inner = _inner(self.kernel)
+        # Rows of single elements are reduced without vectors: each element takes as long as a vector of them.
+        scalar = self.kernel.along_rows and self._strided()
+        computed = inner * VECTOR_BYTES // widest if scalar else padded_size(inner, widest)
+        return inside.times(_begins(self.kernel) * computed) + outside.times(rows)
 
     def _views(self) -> list[StridedView]:
         """Return the views of the operands' elements that the innermost loop reads."""
@@ -96,10 +100,15 @@ class _Pass:
 
         Along rows, the vectors of totals of each row become one number each in as many steps as ``ADDED_LANES``.
         """
-        views, begins = self._views(), _begins(self.kernel)
-        alone = sum(self._stride(view) not in (0, view.element_type.byte_size) for view in views)
+        views, begins, alone = self._views(), _begins(self.kernel), self._strided()
         accesses = len(views) + self.kernel.along_rows * ADDED_LANES * len(self.each.reductions)
         return access_seconds(begins, accesses, alone * begins * _inner(self.kernel), machine)
+
+    def _strided(self) -> int:
+        """Return the number of operands whose elements the innermost loop reads one by one."""
+        return sum(
+            self._stride(view) not in (0, view.element_type.byte_size) for view in self._views()
+        )
 
     def _stride(self, view: StridedView) -> int:
         """Return the stride of ``view`` in the innermost loop."""
