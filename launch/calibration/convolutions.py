@@ -125,16 +125,17 @@ UNCACHED_LAYERS = 3
 class ConvolutionOptions:
     """Options of the measurement of convolutions.
 
-    layers: layers to time. late: layers to time with uncached kernels. types: element types of the layers.
+    layers: layers to time. types: element types of the layers.
     uncached_bytes: bytes that are touched between two uses of an uncached array.
     budget: approximate seconds of one round of a layer.
+    late: layers to time with uncached kernels.
     """
 
     layers: tuple[Layer, ...] = LAYERS
-    late: tuple[Layer, ...] = LATE_LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
     uncached_bytes: int = UNCACHED_BYTES
     budget: float = 0.0035
+    late: tuple[Layer, ...] = LATE_LAYERS
 
 
 @dataclass(frozen=True)

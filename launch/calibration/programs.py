@@ -39,15 +39,15 @@ class ProgramSizes:
     exchanges: numbers of rounds of two programs; the difference of their times gives the time of a round, which has an
       all-reduce, a reduce-scatter and an all-gather.
     elements: numbers of f32 elements of the collectives.
-    outputs: numbers of arrays that two programs return; the difference of their times gives the time of an output.
     budget: approximate seconds of one round of a program.
+    outputs: numbers of arrays that two programs return; the difference of their times gives the time of an output.
     """
 
     thunks: tuple[int, int] = (20, 220)
     exchanges: tuple[int, int] = (1, 9)
     elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
-    outputs: tuple[int, int] = (1, 129)
     budget: float = 0.02
+    outputs: tuple[int, int] = (1, 129)
 
 
 @dataclass(frozen=True)
