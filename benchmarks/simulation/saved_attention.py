@@ -2,8 +2,8 @@
 
 The step has a loop over layers that saves each layer's input in a stacked array, and a loop in the opposite order that
 computes each layer again from it. This rewrite stacks queries, keys and values as well, as they enter the attention
-(the policy save_qkv_proj of MaxText), and removes their second computation. It relies on this: the second loop computes the
-queries, keys and values of a layer from the slice that it reads, as the first loop did from what it wrote there.
+(the policy save_qkv_proj of MaxText), and removes their second computation. It relies on this: the second loop computes
+the queries, keys and values of a layer from the slice that it reads, as the first loop did from what it wrote there.
 """
 
 from __future__ import annotations

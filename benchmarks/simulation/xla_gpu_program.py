@@ -29,9 +29,9 @@ _MEMORY = 0.94
 _COMPILER = Path(__file__).with_name("xla_compiler.py")
 _GIB = 1 << 30
 
-#: Flags of the published runs (NVIDIA/dgxc-benchmarking, maxtext/configure.sh, bf16), with two exceptions. Kernels are not
-#: tuned by trial, which needs the GPU. All-reduces are not pipelined: XLA of jax 0.10.2 leaves all-reduces of entire
-#: gradients in the loop, whose results nothing reads.
+#: Flags of the published runs (NVIDIA/dgxc-benchmarking, maxtext/configure.sh, bf16), with two exceptions. Kernels are
+#: not tuned by trial, which needs the GPU. All-reduces are not pipelined: XLA of jax 0.10.2 then leaves all-reduces of
+#: entire gradients in the loop, whose results nothing reads.
 FLAGS: Mapping[str, str | bool] = {
     "xla_gpu_autotune_level": "0",
     "xla_gpu_enable_triton_gemm": False,
