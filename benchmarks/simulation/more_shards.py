@@ -17,11 +17,11 @@ from collectives.passes.device_scalars import values_by_device
 from collectives.passes.groups import named_groups
 from spmd.builder import Builder
 from spmd.device import IotaTile
-from spmd.device_groups import DeviceGroups, Ids
+from spmd.device_groups import DeviceGroups
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
-from spmd.literal import Literal
+from spmd.literal import Literal, NDArray
 from spmd.ops.attrs import CollectiveAttrs, ConstantAttrs, DynamicSliceAttrs, SliceAttrs
 from spmd.ops.groups import participating_groups
 from spmd.shape import ArrayShape, PrimitiveType, Shape, ShapeIndex, TupleShape, leaves
@@ -183,9 +183,8 @@ class _Shards:
             if found is None or not np.array_equal(found, expected):
                 raise UnsupportedError(f"{x.name}: device d does not take part d of the array")
             assert x.parent is not None
-            moved = np.arange(self._layout.devices) % self._layout.joined
             b = Builder(x.parent)
-            new = _from_table(b, moved * (part // self._layout.factor))
+            new = _offset(b, self._layout, part // self._layout.factor)
             x.replace_operand(1 + d, b.as_type(new, start.array_shape.element_type))
 
     def _whole_slice(self, x: HloInstruction, attrs: SliceAttrs, dims: set[int]) -> SliceAttrs:
@@ -195,10 +194,19 @@ class _Shards:
         return replace(attrs, limits=tuple(limits))
 
 
-def _from_table(b: Builder, values: Ids) -> HloInstruction:
-    """Return s32[]: ``values[device]``, from a table, in which XLA recognizes the parts of a reduce-scatter."""
-    table = Literal.of(ArrayShape(PrimitiveType.S32, values.shape), values.astype(np.int32))
-    return b.reshape(b.dynamic_slice(b.constant(table), [b.partition_id()], (1,)), ())
+def _offset(b: Builder, layout: _Layout, part: int) -> HloInstruction:
+    """Return s32[]: the first element of the part of a device, from tables, as partitioners of XLA state it."""
+    positions = np.arange(layout.devices, dtype=np.uint32) % layout.joined
+    position = _looked_up(b, PrimitiveType.U32, positions, b.partition_id())
+    offsets = np.arange(layout.joined, dtype=np.int32) * part
+    return _looked_up(b, PrimitiveType.S32, offsets, position)
+
+
+def _looked_up(
+    b: Builder, kind: PrimitiveType, values: NDArray, index: HloInstruction
+) -> HloInstruction:
+    table = b.constant(Literal.of(ArrayShape(kind, values.shape), values))
+    return b.reshape(b.dynamic_slice(table, [index], (1,)), ())
 
 
 def _parts(x: HloInstruction) -> Iterator[Dimension]:
