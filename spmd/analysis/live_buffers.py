@@ -170,16 +170,15 @@ class LiveBuffers:
             )
             return
         self.shown[x] = self.written[x] = self._new(x.shape)
-        for result in self.written[x]:
-            candidates = tuple(b for b in self._overwritable(x) if self.size[b])
+        for result, made in zip(self.written[x], _results_of(x, len(self.written[x])), strict=True):
+            candidates = tuple(b for b in self._overwritable(x, made) if self.size[b])
             same = tuple(b for b in candidates if self.size[b] == self.size[result])
             if same:
                 self.over[result] = same
 
-    def _overwritable(self, x: HloInstruction) -> Iterable[Buffer]:
-        updated = x
+    def _overwritable(self, x: HloInstruction, updated: HloInstruction) -> Iterable[Buffer]:
+        """Return the buffers that a result of ``x`` may overwrite; ``updated`` makes it, in a fusion one of its roots."""
         if x.opcode is Opcode.FUSION:
-            updated = x.to_apply.root
             while updated.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
                 updated = updated.operand(0)
         if updated.opcode in _UPDATES:
@@ -212,3 +211,11 @@ class LiveBuffers:
         first = len(self.size)
         self.size.extend(self.size_of(leaf) if counts else 0 for _, leaf in leaves(shape))
         return tuple(range(first, len(self.size)))
+
+
+def _results_of(x: HloInstruction, count: int) -> tuple[HloInstruction, ...]:
+    """Return what makes each of the ``count`` results of ``x``: a root of a fusion, else ``x``."""
+    root = x.to_apply.root if x.opcode is Opcode.FUSION else x
+    if root is not x and root.opcode is Opcode.TUPLE and root.num_operands == count:
+        return root.operands
+    return (root,) * count
