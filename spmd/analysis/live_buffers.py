@@ -177,7 +177,7 @@ class LiveBuffers:
                 self.over[result] = same
 
     def _overwritable(self, x: HloInstruction, updated: HloInstruction) -> Iterable[Buffer]:
-        """Return the buffers that a result of ``x`` may overwrite. ``updated`` makes it: ``x``, or a root of its fusion."""
+        """Return the buffers that a result of ``x`` may overwrite. ``updated``: ``x``, or the root that makes it."""
         if x.opcode is Opcode.FUSION:
             while updated.opcode in (Opcode.BITCAST, Opcode.COPY, Opcode.CONVERT):
                 updated = updated.operand(0)
