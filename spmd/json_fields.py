@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from spmd.errors import SpmdError
 
-MAX_ENTRIES = 32
+MAX_ENTRIES = 64
 MAX_TEXT = 2_000
 
 #: An escape that may be half of a surrogate pair, which cannot be encoded again.

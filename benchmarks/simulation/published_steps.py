@@ -1,9 +1,15 @@
 """Published training steps beside the simulated ones.
 
     python -m benchmarks.simulation.published_steps FOLDER [--ablation] [--json F]
+        [--xla PYTHON --spec SPEC --cache FOLDER]
 
 FOLDER holds the modules (../shared/public). Each point is simulated from its module alone: no constant of a machine's
-description comes from a step. ``--ablation`` simulates each point once more for each part of the model left out.
+description comes from a step. Each program is simulated as the module is, and rewritten to the published one, whose
+projections of attention are saved and whose parameters are sharded over twice as many devices.
+
+PYTHON has jax with its CUDA plugin: with it, the programs are also compiled by XLA for the GPU that SPEC describes
+(``xla_gpu_program``). ``--ablation`` simulates the last row of each point once more for each part of the model that is
+left out.
 """
 
 from __future__ import annotations
@@ -11,11 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks.simulation.more_shards import with_more_shards
+from benchmarks.simulation.saved_attention import with_saved_attention
+from benchmarks.simulation.xla_gpu_program import XlaGpu, flags_for
 from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.data_parallel import with_more_replicas
 from collectives.simulate.simulate import SimulationOptions, simulate
@@ -46,18 +56,24 @@ class Point:
 
 _MAXTEXT = "MaxText, Llama 3 70B, bf16, sequences of 8192, 2 for each device, 8 H100 a node"
 _LLAMA = (
-    "the published program saves the projections of attention (2.6 % fewer flops; not modelled), "
-    "and is FSDP over 128 devices instead of 64"
+    "the published program saves the projections of attention and is FSDP over 128 devices; the module computes them "
+    "again and is FSDP over 64"
 )
 POINTS = (
     Point("Llama 3 70B", "hlo_llama31_70b_bf16_16x8", "dgx-h100", 1, 15.563, _MAXTEXT, _LLAMA),
     Point("Llama 3 70B", "hlo_llama31_70b_bf16_16x8", "dgx-h100", 4, 15.519, _MAXTEXT, _LLAMA),
 )
+#: Times as many shards of each parameter as the module has.
+_SHARDS = 2
+#: The part that only programs of XLA can be without: the times by which its scheduler orders kernels.
+_PROFILE = "a profile in XLA's scheduler"
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
+    form: str
+    compiler: str
     devices: int
     left_out: str
     published_s: float
@@ -72,14 +88,14 @@ class Row:
 
     def text(self) -> str:
         return (
-            f"{self.name:<14} {self.devices:>7} {self.left_out:<34} {self.published_s:9.3f} {self.step_s:9.3f} "
-            f"{100 * self.error:+7.1f} % {self.best_s:9.3f} {self.worst_s:9.3f} {self.cpu_s:7.1f}"
+            f"{self.form:<12} {self.compiler:<8} {self.devices:>7} {self.left_out:<34} {self.published_s:9.3f} "
+            f"{self.step_s:9.3f} {100 * self.error:+7.1f} % {self.best_s:9.3f} {self.worst_s:9.3f} {self.cpu_s:7.1f}"
         )
 
 
 HEADER = (
-    f"{'program':<14} {'devices':>7} {'without':<34} {'published':>9} {'simulated':>9} {'error':>9} {'alike':>9} "
-    f"{'19 of 20':>9} {'CPU s':>7}"
+    f"{'program':<12} {'compiler':<8} {'devices':>7} {'without':<34} {'published':>9} {'simulated':>9} "
+    f"{'error':>9} {'alike':>9} {'19 of 20':>9} {'CPU s':>7}"
 )
 
 
@@ -134,23 +150,76 @@ ABLATIONS: dict[str, Callable[[MachineDescription], MachineDescription]] = {
 }
 
 
-def measure(point: Point, module: HloModule, left_out: str) -> Row:
-    begun = time.process_time()
-    machine = machine_named(point.machine)
-    if left_out:
-        machine = replace(ABLATIONS[left_out](machine), name="ablated")
-    options = CompileOptions(machine=machine, keep_attention_calls=True)
-    program = partition(module, options=options)
+@dataclass(frozen=True)
+class Program:
+    """A per-device program of a point, before compilation by ``xla``, or by this project if that is None.
+
+    form: "module", or "as published".
+    """
+
+    point: Point
+    form: str
+    module: HloModule
+    xla: XlaGpu | None
+
+    def measured(self, left_out: str = "") -> Row:
+        """Return the row of the simulation without the part ``left_out`` of the model."""
+        begun = time.process_time()
+        point = self.point
+        machine = machine_named(point.machine)
+        if left_out and left_out != _PROFILE:
+            machine = replace(ABLATIONS[left_out](machine), name="ablated")
+        options = CompileOptions(machine=machine, keep_attention_calls=True)
+        compilation = compiled_for(self._given(left_out), None, options)
+        devices = compilation.devices
+        step, best, worst = (
+            _seconds(compilation, one)
+            for one in (slowest_of(machine, devices), machine, slowest_of(machine, devices, 0.95))
+        )
+        spent = time.process_time() - begun
+        compiler = "spmd" if self.xla is None else "XLA:GPU"
+        return Row(
+            point.name,
+            self.form,
+            compiler,
+            devices,
+            left_out,
+            point.seconds,
+            step,
+            best,
+            worst,
+            spent,
+        )
+
+    def _given(self, left_out: str) -> HloModule:
+        """Return the program for the simulator; that of XLA is scheduled, with kernels for the whole machine."""
+        if self.xla is None:
+            return self.module
+        options = CompileOptions(
+            machine=machine_named(self.point.machine), keep_attention_calls=True
+        )
+        flags = flags_for(self.module.num_partitions)
+        without, guided = self.xla.program(self.module, flags, options)
+        return without if left_out == _PROFILE else guided
+
+    def parts(self) -> tuple[str, ...]:
+        """Return the parts of the model that can be left out."""
+        return (*ABLATIONS, *([_PROFILE] if self.xla is not None else []))
+
+
+def programs(point: Point, module: HloModule, xla: XlaGpu | None) -> list[Program]:
+    """Return the programs of ``point``, whose ``module`` is partitioned or can be; the most faithful one comes last."""
+    options = CompileOptions(machine=machine_named(point.machine), keep_attention_calls=True)
+    given = partition(module, options=options)
     if point.copies > 1:
-        program = with_more_replicas(program, point.copies)
-    compilation = compiled_for(program, None, options)
-    devices = compilation.devices
-    step, best, worst = (
-        _seconds(compilation, one)
-        for one in (slowest_of(machine, devices), machine, slowest_of(machine, devices, 0.95))
-    )
-    spent = time.process_time() - begun
-    return Row(point.name, devices, left_out, point.seconds, step, best, worst, spent)
+        given = with_more_replicas(given, point.copies)
+    published = with_saved_attention(with_more_shards(given, _SHARDS))
+    forms = {"module": given, "as published": published}
+    return [
+        Program(point, form, one, compiler)
+        for compiler in ([None, xla] if xla is not None else [None])
+        for form, one in forms.items()
+    ]
 
 
 def _seconds(compilation: Compilation, machine: MachineDescription) -> float:
@@ -168,20 +237,42 @@ def main(arguments: Sequence[str]) -> int:
         "--ablation", action="store_true", help="simulate once more without each part of the model"
     )
     parser.add_argument("--json", type=Path, metavar="F", help="write the rows")
+    parser.add_argument(
+        "--xla", type=Path, metavar="PYTHON", help="compile with the XLA of its jax, too"
+    )
+    parser.add_argument(
+        "--spec", type=Path, help="the GPU that XLA compiles for, a GpuTargetConfigProto as text"
+    )
+    parser.add_argument("--cache", type=Path, help="folder that keeps what XLA has compiled")
     options = parser.parse_args(arguments)
-    rows = []
-    print(HEADER)
-    for point in POINTS:
-        text = (options.folder / f"{point.module}.hlo").read_text(encoding="utf-8")
-        module = parse_module(text)
-        for left_out in ("", *(ABLATIONS if options.ablation else ())):
-            rows.append(measure(point, module, left_out))
-            print(rows[-1].text(), flush=True)
+    if (options.xla is None) != (options.spec is None):
+        parser.error("--xla needs --spec, and the reverse")
+    with tempfile.TemporaryDirectory() as folder:
+        xla = None
+        if options.xla is not None:
+            xla = XlaGpu(options.xla, options.spec, options.cache or Path(folder))
+        rows = _printed(options.folder, xla, ablation=options.ablation)
     for said in dict.fromkeys(f"{point.source}: {point.differences}" for point in POINTS):
         print(said)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0
+
+
+def _printed(folder: Path, xla: XlaGpu | None, *, ablation: bool) -> list[Row]:
+    """Print the rows of all points and return them."""
+    rows = []
+    print(HEADER)
+    for point in POINTS:
+        text = (folder / f"{point.module}.hlo").read_text(encoding="utf-8")
+        found = programs(point, parse_module(text), xla)
+        cases = [(one, "") for one in found]
+        if ablation:
+            cases += [(found[-1], part) for part in found[-1].parts()]
+        for program, part in cases:
+            rows.append(program.measured(part))
+            print(rows[-1].text(), flush=True)
+    return rows
 
 
 if __name__ == "__main__":

@@ -172,13 +172,16 @@ class DeviceTime:
         """Return the seconds for which a kernel moves ``size`` bytes."""
         return size / self._machine.level_for(size).bandwidth
 
-    def _arithmetic(self, x: HloInstruction) -> float:
-        """Return the seconds of the arithmetic of ``x``, including the computations that it calls."""
+    def _arithmetic(self, x: HloInstruction, *, inside: bool = False) -> float:
+        """Return the seconds of the arithmetic of ``x``, including the computations that it calls. inside: ``x`` is an
+        instruction of a called computation.
+        """
         op = definition(x.opcode)
         work = op.cost(x)
         rates = self._rates_of(_computed_in(x))
         if x.opcode in _PRODUCTS:
-            seconds = self._product(x, work.flops, rates)
+            stored = _stored(x) if inside else x
+            seconds = self._product(x, stored.array_shape.element_type, work.flops, rates)
         else:
             seconds = work.flops / rates.simple + work.transcendentals / rates.transcendental
         for callee, times in zip(x.called_computations, op.applications(x), strict=True):
@@ -191,11 +194,16 @@ class DeviceTime:
         key = self._keys.key(computation)
         known = self._inside.get(key)
         if known is None:
-            known = self._inside[key] = sum(map(self._arithmetic, computation.instructions))
+            known = sum(self._arithmetic(x, inside=True) for x in computation.instructions)
+            self._inside[key] = known
         return known
 
-    def _product(self, x: HloInstruction, flops: float, rates: Rates) -> float:
-        """Return the seconds of a matrix product, by the class that the machine describes for such products if any."""
+    def _product(
+        self, x: HloInstruction, stored: PrimitiveType, flops: float, rates: Rates
+    ) -> float:
+        """Return the seconds of a matrix product, by the class that the machine describes for such products if any.
+        ``stored`` is the type of the elements that its kernel writes.
+        """
         if x.opcode is Opcode.DOT and self._machine.products:
             types = (*(y.array_shape.element_type for y in x.operands), x.array_shape.element_type)
             batch, sizes = dot_sizes(x)
@@ -210,7 +218,7 @@ class DeviceTime:
         shape = _tiled_sizes(x, flops) if tiled is not None else None
         if tiled is None or shape is None:
             return flops / rate
-        element = x.array_shape.element_type.byte_size
+        element = stored.byte_size
         partials = self._machine.shared_levels[0].bandwidth
         return tiled.seconds(rate, self._machine.units, shape, element, partials)
 
@@ -227,6 +235,17 @@ def _only_renames(x: HloInstruction) -> bool:
         shape.layout is None or shape == shape.with_default_layout()
         for shape in (x.array_shape, x.operand(0).array_shape)
     )
+
+
+def _stored(product: HloInstruction) -> HloInstruction:
+    """Return what a kernel writes of a ``product`` in it: its only reader, if that has the same elements, and so on."""
+    x = product
+    while x.num_users == 1 and not x.is_root:
+        (user,) = x.users
+        if not isinstance(user.shape, ArrayShape) or user.dims != x.dims:
+            break
+        x = user
+    return x
 
 
 def _computed_in(x: HloInstruction) -> PrimitiveType:

@@ -18,12 +18,13 @@ from spmd.hlo.clone import clone_module
 from spmd.lazy_dataclass import dataclass
 from spmd.machine.description import MachineDescription
 from spmd.passes.library_call_expander import LibraryCallExpander
+from spmd.passes.library_product_fusion import LibraryProductFusion
 from spmd.passes.pipeline import Pipeline
 from spmd.text.stage import device_count
 from spmd.verifier.verifier import verify
 
 #: What a program that is scheduled already still needs, so that all of it has a cost.
-_LIBRARY_CALLS = Pipeline("library calls", (LibraryCallExpander(),))
+_LIBRARY_CALLS = Pipeline("library calls", (LibraryProductFusion(), LibraryCallExpander()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ def _rows(thunk: CollectiveStartThunk, members: int) -> int:
     for operand, result in zip(thunk.operands, thunk.results, strict=False):
         tile = thunk.op.collective.own_tile(operand.view, result.view)
         if tile is not None:
-            _, whole, dimension = tile
-            count = math.prod(whole.dims[:dimension])
+            _, full, dimension = tile
+            count = math.prod(full.dims[:dimension])
             rows += members * count if count > 1 else 0
     return rows
 

@@ -175,6 +175,30 @@ def test_a_result_overwrites_nothing_that_only_other_results_read() -> None:
     assert needs(text, ", input_output_alias={ {0}: (0, {}, may-alias) }")["r"] == 800 + 200
 
 
+def test_a_fusion_of_several_updates_overwrites_each_array() -> None:
+    """The results are two updated arrays and the update of one of them, which is new."""
+    found = needs("""
+    fused {
+      x = f32[7,3] parameter(0)
+      y = f32[5,3] parameter(1)
+      u = f32[1,3] parameter(2)
+      zero = s32[] constant(0)
+      v = f32[1,3] negate(u)
+      x1 = f32[7,3] dynamic-update-slice(x, u, zero, zero)
+      y1 = f32[5,3] dynamic-update-slice(y, v, zero, zero)
+      ROOT t = (f32[7,3], f32[1,3], f32[5,3]) tuple(x1, v, y1)
+    }
+    ENTRY e {
+      p = f32[] parameter(0)
+      a = f32[7,3] broadcast(p), dimensions={}
+      b = f32[5,3] broadcast(p), dimensions={}
+      c = f32[1,3] broadcast(p), dimensions={}
+      ROOT f = (f32[7,3], f32[1,3], f32[5,3]) fusion(a, b, c), kind=kLoop, calls=fused
+    }
+    """)
+    assert found == {"p": 4, "a": 88, "b": 148, "c": 160, "f": 172}
+
+
 LOOP = """
 body {
   t = (s32[], f32[100], f32[100]) parameter(0)
