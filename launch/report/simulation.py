@@ -120,6 +120,14 @@ def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     yield whose_step(found)
 
 
+def hidden_part(found: Simulation) -> str:
+    """Return a text of the part of the communication in which the device computes; "" if there is no communication."""
+    if not found.communication:
+        return ""
+    hidden = max(found.communication - found.exposed, 0.0)
+    return f", {percent(hidden, found.communication)} of it hidden"
+
+
 def whose_step(found: Simulation) -> str:
     """Return a text of the device whose step is simulated, and of how many devices behave like it."""
     others = found.devices - found.class_size
@@ -135,7 +143,7 @@ def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
         yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, total)} {percent(seconds, total)}"
     yield (
         f"  communication  {brief(found.communication):>9}  {bar(found.communication, total)} "
-        f"{percent(found.communication, total)}, overlapped or exposed"
+        f"{percent(found.communication, total)}{hidden_part(found)}"
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  {found.bound.what}; for any order of the instructions"
     yield from _in_pieces(found)

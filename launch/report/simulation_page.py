@@ -15,7 +15,7 @@ from collectives.simulate.reasons import brief
 from collectives.simulate.result import CollectiveResult, ResourceUse, Simulation
 from collectives.simulate.waterfall import Waterfall
 from launch.report.figures import percent, size_text
-from launch.report.simulation import PART_NAMES, fits, parts_of, whose_step
+from launch.report.simulation import PART_NAMES, fits, hidden_part, parts_of, whose_step
 from spmd.machine.description import MachineDescription
 
 #: Part of the waterfall that no machine avoids.
@@ -52,7 +52,8 @@ def _figures(found: Simulation, machine: MachineDescription) -> Iterator[str]:
     yield _figure("compute", brief(found.compute), percent(found.compute, found.seconds))
     yield _figure("slowed", brief(found.slowed), percent(found.slowed, found.seconds))
     yield _figure("exposed", brief(found.exposed), percent(found.exposed, found.seconds))
-    yield _figure("communication", brief(found.communication), "overlapped or exposed")
+    share = f"{percent(found.communication, found.seconds)}{hidden_part(found)}"
+    yield _figure("communication", brief(found.communication), share)
     yield _figure("lower bound", brief(found.bound.seconds), found.bound.what)
     least = found.least
     if least is not None and least.hideable:

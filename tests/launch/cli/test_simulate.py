@@ -112,7 +112,8 @@ def test_what_can_be_hidden_is_what_pieces_could(
     lines = BESIDE.replace("dot(v, v)", "dot(v, q)").replace("dot(g, w)", "dot(g, q)").splitlines()
     lines.insert(-1, lines.pop(next(n for n, line in enumerate(lines) if line.startswith("  g ="))))
     file.write_text("\n".join(lines).replace("all-reduce(p)", "all-reduce(w)"))
-    found = figures(capsys, str(file), "--topology", "tcp-cluster{links=0.01,node=1}")
+    asked = (str(file), "--topology", "tcp-cluster{links=0.01,node=1}", "--bound")
+    found = figures(capsys, *asked)
     hiding = found["hiding"]
     assert hiding["pieces"] == 8
     assert hiding["bound_by"] in ("Ethernet 25G", "critical path")
@@ -120,12 +121,12 @@ def test_what_can_be_hidden_is_what_pieces_could(
     assert hiding["hideable_s"] == pytest.approx(hiding["waiting_s"] - hiding["bound_s"])
     assert hiding["hidden_s"] == pytest.approx(hiding["waiting_s"] - found["step_s"])
     assert 0.9 < 8 * hiding["idle_s"] / found["compute_s"] < 1.1
-    assert main(["simulate", str(file), "--topology", "tcp-cluster{links=0.01,node=1}"]) == 0
+    assert main(["simulate", *asked]) == 0
     assert "no overlap" in capsys.readouterr().out
-    assert figures(capsys, str(file), "--topology", "cpu-avx512")["hiding"] is None
+    assert figures(capsys, str(file), "--topology", "cpu-avx512", "--bound")["hiding"] is None
 
 
-def test_no_bound_compiles_once(
+def test_the_bound_is_of_a_second_compilation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = []
@@ -138,7 +139,7 @@ def test_no_bound_compiles_once(
     monkeypatch.setattr(simulated_program, "later_stages", counted)
     monkeypatch.setattr(pipeline, "later_stages", counted)
     asked = (MLP, "--topology", "tcp-cluster{node=1}")
-    whole, once = figures(capsys, *asked), figures(capsys, *asked, "--no-bound")
+    whole, once = figures(capsys, *asked, "--bound"), figures(capsys, *asked)
     assert len(compiled) == 3
     assert whole["hiding"] is not None
     assert once == {**whole, "hiding": None}
