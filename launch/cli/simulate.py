@@ -131,8 +131,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bound",
         action="store_true",
-        help="also compute how much of the communication could be hidden: the program is compiled once more, without the "
-        "passes that overlap collectives, which takes up to as long again",
+        help="also compute how much of the communication could be hidden: the program is compiled once more, "
+        "without the passes that overlap collectives, which takes up to as long again",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"

@@ -157,7 +157,7 @@ def test_garbage_is_collected_rarely_while_a_program_is_compiled(
     later_stages = simulated_program.later_stages
     monkeypatch.setattr(simulated_program, "later_stages", counted)
     before = gc.get_threshold()
-    figures(capsys, MLP, "--topology", "tcp-cluster{node=1}")
+    figures(capsys, MLP, "--topology", "tcp-cluster{node=1}", "--bound")
     assert min(thresholds) >= 100_000
     assert gc.get_threshold() == before
 
