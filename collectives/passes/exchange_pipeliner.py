@@ -12,6 +12,7 @@ from collectives.passes.exchange_savings import ExchangeSavings
 from collectives.passes.windowed_cost import WindowedCostModel
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.analysis.side_effects import SideEffects
+from spmd.analysis.split_rules import Along
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
@@ -84,11 +85,11 @@ class ExchangePipeliner(FueledPass):
         if savings is not None and exchanges:
             exchanges = savings.cost_model.needing(computation, exchanges)
         known = {x: n for n, x in enumerate(computation.post_order())} if exchanges else {}
-        wanted = dict.fromkeys(exchanges)
+        wanted, ways = dict.fromkeys(exchanges), dict[HloInstruction, tuple[Along, ...]]()
         for exchange in exchanges:
             if exchange not in wanted:
                 continue
-            regions = exchange_regions(exchange, wanted, known)
+            regions = exchange_regions(exchange, wanted, known, ways)
             way = self._best(regions, builder, savings)
             for x in (exchange, *(way.region.exchanges if way is not None else ())):
                 wanted.pop(x, None)

@@ -88,16 +88,20 @@ class ExchangeRegion:
 
 
 def exchange_regions(
-    exchange: HloInstruction, wanted: Iterable[HloInstruction], known: Mapping[HloInstruction, int]
+    exchange: HloInstruction,
+    wanted: Iterable[HloInstruction],
+    known: Mapping[HloInstruction, int],
+    ways: dict[HloInstruction, tuple[Along, ...]],
 ) -> Iterator[ExchangeRegion]:
     """Yield the regions of ``exchange``: for it and others of ``wanted``, or for it alone, each with more or fewer
     products around.
 
-    ``known``: the possible members, each with its position in an order in which operands come first.
+    ``known``: the possible members, each with its position in an order in which operands come first. ``ways``: the ways
+    to cut instructions that are known already; others are added.
     """
     wanted = tuple(wanted)
     for way in exchange_ways(exchange):
-        flood = _Flood(known, exchange, way)
+        flood = _Flood(known, exchange, way, ways)
         connected = tuple(x for x in wanted if x in flood.along)
         seen = set()
         for exchanges in dict.fromkeys((connected, (exchange,))):
@@ -154,10 +158,12 @@ class _Flood:
     known: Mapping[HloInstruction, int]
     start: HloInstruction
     way: Along
+    ways: dict[HloInstruction, tuple[Along, ...]]
     along: dict[HloInstruction, Along] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._add(self.start, self.way)
+        if self.start in self.known:
+            self._add(self.start, self.way)
         work = deque(self.along)
         while work:
             x = work.popleft()
@@ -166,8 +172,16 @@ class _Flood:
             for neighbour in (*self._operands_cut(x), *self._users_cutting(x)):
                 if neighbour in self.along or len(self.along) >= _MOST:
                     continue
-                if any(self._add(neighbour, way) for way in region_ways(neighbour)):
+                if any(self._add(neighbour, way) for way in self._ways_of(neighbour)):
                     work.append(neighbour)
+
+    def _ways_of(self, x: HloInstruction) -> tuple[Along, ...]:
+        """Return the ways to cut ``x``, none if it cannot be a member."""
+        if x not in self.known:
+            return ()
+        if x not in self.ways:
+            self.ways[x] = region_ways(x)
+        return self.ways[x]
 
     def _operands_cut(self, x: HloInstruction) -> Iterator[HloInstruction]:
         for operand, dim in zip(x.operands, self.along[x].operands, strict=True):
@@ -182,7 +196,7 @@ class _Flood:
         """Add ``x``, split in this way, if its operands and users among the members are split accordingly. Returns
         whether it was added.
         """
-        if x not in self.known or not (self._reads_as_cut(x, way) and self._is_read_as(x, way)):
+        if not (self._reads_as_cut(x, way) and self._is_read_as(x, way)):
             return False
         self.along[x] = way
         return True

@@ -33,7 +33,7 @@ def regions(module: HloModule, name: str) -> list[ExchangeRegion]:
     wanted = list(entry.with_opcode(Opcode.ALL_TO_ALL))
     known = {x: n for n, x in enumerate(entry.post_order())}
     (exchange,) = (x for x in wanted if x.name == name)
-    return list(exchange_regions(exchange, wanted, known))
+    return list(exchange_regions(exchange, wanted, known, {}))
 
 
 def names(region: ExchangeRegion) -> set[str]:

@@ -47,7 +47,7 @@ def ways(found: HloModule) -> Iterator[ExchangePieces]:
     exchanges = list(found.entry.with_opcode(*EXCHANGES))
     known = {x: n for n, x in enumerate(found.entry.post_order())}
     for exchange in exchanges:
-        for region in exchange_regions(exchange, exchanges, known):
+        for region in exchange_regions(exchange, exchanges, known, {}):
             for pieces in (2, 4):
                 yield ExchangePieces(region, pieces, builder)
 
