@@ -30,6 +30,8 @@ from launch.calibration.programs import (
     exchange_probes,
     output_probes,
     step_seconds,
+    wait_fraction,
+    wait_probes,
 )
 from runtime.cpu.libraries.blas import BlasThreads
 from spmd.lazy_dataclass import dataclass
@@ -76,6 +78,7 @@ class CalibrationOptions:
             ),
             Family("dispatch", dispatch_probes(self.programs)),
             Family("outputs", output_probes(self.programs)),
+            Family("waits", wait_probes(self.programs)),
             Family("exchange", exchange_probes(self.programs)),
         )
 
@@ -111,6 +114,7 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
     products = product_classes(options.products, found_levels, seconds)
     thunk, kernel = dispatch_seconds(options.programs, seconds)
     step, output = step_seconds(options.programs, thunk, seconds)
+    between = exchange(options.programs, found_levels, seconds)
     machine = MachineDescription(
         name="calibrated",
         kind="cpu",
@@ -124,10 +128,11 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
         kernel_seconds=kernel,
         row_seconds=row_seconds(options.loops, seconds),
         thunk_seconds=thunk,
-        exchanges=(exchange(options.programs, found_levels, seconds),),
+        exchanges=(between,),
         products=products,
         convolutions=convolution_classes(options.convolutions, found_levels, seconds),
         step_seconds=step,
         output_seconds=output,
+        wait_fraction=wait_fraction(options.programs, between.latency, seconds),
     )
     return replace(machine, name=f"calibrated-{machine.digest[:8]}")

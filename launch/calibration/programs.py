@@ -41,6 +41,7 @@ class ProgramSizes:
     elements: numbers of f32 elements of the collectives.
     budget: approximate seconds of one round of a program.
     outputs: numbers of arrays that two programs return; the difference of their times gives the time of an output.
+    products: number and size of products of a program on two devices, which exchange a few numbers after each.
     """
 
     thunks: tuple[int, int] = (20, 220)
@@ -48,6 +49,7 @@ class ProgramSizes:
     elements: tuple[int, ...] = (1 << 8, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
     budget: float = 0.02
     outputs: tuple[int, int] = (1, 129)
+    products: tuple[int, int] = (8, 384)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,22 @@ def step_seconds(sizes: ProgramSizes, thunk: float, seconds: Seconds) -> tuple[f
     few, _ = sizes.outputs
     each = _added(probes, sizes.outputs, seconds)
     return max(seconds[probes[0]] - few * each, 0.0), max(each - thunk, 0.0)
+
+
+def wait_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
+    """Return the probes of ``wait_fraction``: products with collectives between them, and products alone."""
+    texts = (_product_chain(*sizes.products, exchanged=exchanged) for exchanged in (True, False))
+    return tuple(StepProbe(2 * sizes.budget, text, 2) for text in texts)
+
+
+def wait_fraction(sizes: ProgramSizes, latency: float, seconds: Seconds) -> float:
+    """Return the wait for the slower device at a collective, as a fraction of the time since the last one.
+
+    ``latency``: seconds of a collective of few numbers.
+    """
+    exchanged, alone = (seconds[probe] for probe in wait_probes(sizes))
+    number, _ = sizes.products
+    return min(max((exchanged - alone - number * latency) / alone, 0.0), 1.0)
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
@@ -186,6 +204,39 @@ def _chain(opcodes: tuple[str, ...], length: int) -> str:
 _COLLECTIVES, _READ, _TOUCHED, _DISTANCE = 3, 1.5, 5.0, 3.0
 #: Least share of a round's time that counts as its collectives'. Noise may exceed the time of small ones.
 _LEAST_ADDED = 0.01
+
+
+def _product_chain(number: int, size: int, *, exchanged: bool) -> str:
+    """Return the HLO text of a chain of products, in which the first row of each goes through an all-reduce."""
+    square, row = f"f32[{size},{size}]", f"f32[1,{size}]"
+    one = "all-reduce(s{n}), replica_groups={{}}, to_apply=sum" if exchanged else "negate(s{n})"
+    lines = [
+        line.format(n=n, next=n + 1)
+        for n in range(number)
+        for line in (
+            f"  d{{n}} = {square} dot(x{{n}}, w), lhs_contracting_dims={{{{1}}}}, rhs_contracting_dims={{{{0}}}}",
+            f"  s{{n}} = {row} slice(d{{n}}), slice={{{{[0:1], [0:{size}]}}}}",
+            f"  r{{n}} = {row} {one}",
+            f"  x{{next}} = {square} dynamic-update-slice(d{{n}}, r{{n}}, zero, zero)",
+        )
+    ]
+    lines[-1] = lines[-1].replace("  ", "  ROOT ", 1)
+    return "\n".join(
+        [
+            "HloModule waits, replica_count=2",
+            "sum {",
+            "  x = f32[] parameter(0)",
+            "  y = f32[] parameter(1)",
+            "  ROOT sum = f32[] add(x, y)",
+            "}",
+            "ENTRY main {",
+            f"  x0 = {square} parameter(0)",
+            f"  w = {square} parameter(1)",
+            "  zero = s32[] constant(0)",
+            *lines,
+            "}",
+        ]
+    )
 
 
 def _negations(count: int) -> str:

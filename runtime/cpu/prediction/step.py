@@ -121,6 +121,8 @@ class StepPredictor:
         self.devices = devices
         self.threads = max(threads, 1)
         self._trips = trips
+        #: Seconds of the thunks since the last collective.
+        self._since = 0.0
         self._reuse = ReuseDistance(
             machine.shared_levels[-2].size if len(machine.shared_levels) > 1 else 0
         )
@@ -136,7 +138,9 @@ class StepPredictor:
             return [self._collective(thunk)]
         work = self._work(thunk)
         if work is not None:
-            return [self._shared(thunk, self._predicted(thunk, work), work)]
+            found = self._shared(thunk, self._predicted(thunk, work), work)
+            self._since += found.seconds
+            return [found]
         return [one for inner in thunk.nested() for one in self.of(inner)]
 
     def _loop(self, loop: WhileThunk) -> list[PredictedThunk]:
@@ -159,6 +163,9 @@ class StepPredictor:
             for part in parts
         )
         seconds = exchange_seconds(thunk, self.machine, self.devices, farther)
+        if self.devices > 1:
+            seconds += self.machine.wait_fraction * self._since
+        self._since = 0.0
         return PredictedThunk(thunk, 1.0, seconds, memory=farther)
 
     def _work(self, thunk: Thunk) -> Work | None:
