@@ -30,8 +30,8 @@ from launch.calibration.programs import (
     exchange_probes,
     output_probes,
     step_seconds,
-    wait_fraction,
     wait_probes,
+    wait_seconds,
 )
 from runtime.cpu.libraries.blas import BlasThreads
 from spmd.lazy_dataclass import dataclass
@@ -133,6 +133,6 @@ def described(where: str, options: CalibrationOptions, seconds: Seconds) -> Mach
         convolutions=convolution_classes(options.convolutions, found_levels, seconds),
         step_seconds=step,
         output_seconds=output,
-        wait_fraction=wait_fraction(options.programs, between.latency, seconds),
+        wait_seconds=wait_seconds(options.programs, between.latency, seconds),
     )
     return replace(machine, name=f"calibrated-{machine.digest[:8]}")

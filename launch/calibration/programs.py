@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -119,19 +120,20 @@ def step_seconds(sizes: ProgramSizes, thunk: float, seconds: Seconds) -> tuple[f
 
 
 def wait_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
-    """Return the probes of ``wait_fraction``: products with collectives between them, and products alone."""
+    """Return the probes of ``wait_seconds``: products with collectives between them, and products alone."""
     texts = (_product_chain(*sizes.products, exchanged=exchanged) for exchanged in (True, False))
     return tuple(StepProbe(2 * sizes.budget, text, 2) for text in texts)
 
 
-def wait_fraction(sizes: ProgramSizes, latency: float, seconds: Seconds) -> float:
-    """Return the wait for the slower device at a collective, as a fraction of the time since the last one.
+def wait_seconds(sizes: ProgramSizes, latency: float, seconds: Seconds) -> float:
+    """Return the wait for the slower device at a collective 1 ms after the last one (``MachineDescription``).
 
     ``latency``: seconds of a collective of few numbers.
     """
     exchanged, alone = (seconds[probe] for probe in wait_probes(sizes))
     number, _ = sizes.products
-    return min(max((exchanged - alone - number * latency) / alone, 0.0), 1.0)
+    wait = max((exchanged - alone) / number - latency, 0.0)
+    return wait / math.sqrt(alone / number / 1e-3)
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
@@ -209,13 +211,13 @@ _LEAST_ADDED = 0.01
 def _product_chain(number: int, size: int, *, exchanged: bool) -> str:
     """Return the HLO text of a chain of products, in which the first row of each goes through an all-reduce."""
     square, row = f"f32[{size},{size}]", f"f32[1,{size}]"
-    one = "all-reduce(s{n}), replica_groups={{}}, to_apply=sum" if exchanged else "negate(s{n})"
+    one = "all-reduce(t{n}), replica_groups={{}}, to_apply=sum" if exchanged else "negate(t{n})"
     lines = [
         line.format(n=n, next=n + 1)
         for n in range(number)
         for line in (
             f"  d{{n}} = {square} dot(x{{n}}, w), lhs_contracting_dims={{{{1}}}}, rhs_contracting_dims={{{{0}}}}",
-            f"  s{{n}} = {row} slice(d{{n}}), slice={{{{[0:1], [0:{size}]}}}}",
+            f"  t{{n}} = {row} slice(d{{n}}), slice={{{{[0:1], [0:{size}]}}}}",
             f"  r{{n}} = {row} {one}",
             f"  x{{next}} = {square} dynamic-update-slice(d{{n}}, r{{n}}, zero, zero)",
         )

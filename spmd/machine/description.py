@@ -103,7 +103,7 @@ class MachineDescription:
       memory.
     spread: standard deviation of the rates of products among devices of this description, as a fraction of the mean.
     step_seconds, output_seconds: to begin and end a step, and to return one array of one device.
-    wait_fraction: wait for the slower device at a collective, as a fraction of the time since the last one.
+    wait_seconds: of a wait for the slower device, 1 ms after the last one. It grows with the square root of that time.
     """
 
     name: str
@@ -126,7 +126,7 @@ class MachineDescription:
     spread: float = 0.0
     step_seconds: float = 0.0
     output_seconds: float = 0.0
-    wait_fraction: float = 0.0
+    wait_seconds: float = 0.0
 
     @property
     def memory_limit(self) -> int:
@@ -370,7 +370,7 @@ def _content(machine: MachineDescription) -> str:
             machine.spread,
             machine.step_seconds,
             machine.output_seconds,
-            machine.wait_fraction,
+            machine.wait_seconds,
         )
     )
 

@@ -126,7 +126,7 @@ def write_machine(machine: MachineDescription) -> str:
     }
     if machine.host_bandwidth:
         fields["host_bandwidth"] = machine.host_bandwidth
-    for name in ("spread", "step_seconds", "output_seconds", "wait_fraction"):
+    for name in ("spread", "step_seconds", "output_seconds", "wait_seconds"):
         if getattr(machine, name):
             fields[name] = getattr(machine, name)
     if machine.products:
@@ -206,7 +206,7 @@ def _machine(fields: JsonFields) -> MachineDescription:
         spread=fields.number("spread", SPREAD, 0.0),
         step_seconds=fields.number("step_seconds", SECONDS, 0.0),
         output_seconds=fields.number("output_seconds", SECONDS, 0.0),
-        wait_fraction=fields.number("wait_fraction", FRACTION, 0.0),
+        wait_seconds=fields.number("wait_seconds", SECONDS, 0.0),
     )
     fields.done()
     if machine.program_bytes > machine.levels[-1].size:

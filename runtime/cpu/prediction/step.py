@@ -164,7 +164,8 @@ class StepPredictor:
         )
         seconds = exchange_seconds(thunk, self.machine, self.devices, farther)
         if self.devices > 1:
-            seconds += self.machine.wait_fraction * self._since
+            # The spread of a sum of independent delays grows with the root of their number.
+            seconds += self.machine.wait_seconds * math.sqrt(self._since / 1e-3)
         self._since = 0.0
         return PredictedThunk(thunk, 1.0, seconds, memory=farther)
 

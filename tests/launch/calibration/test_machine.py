@@ -29,8 +29,8 @@ OPTIONS = CalibrationOptions(
 ADD, EXP, ROW, CALL, MULTIPLY, RESULT, TURN = 2e-11, 4e-10, 3e-9, 2e-6, 5e-12, 1e-10, 2e-10
 #: Seconds of a thunk, of one with other code, of an exchange and of its bytes.
 THUNK, KERNEL, EXCHANGE, BYTE = 4e-9, 1.5e-8, 2e-6, 2e-11
-#: Seconds of a step, and of each of its outputs; wait at a collective, relative to the time before it.
-STEP, OUTPUT, WAIT = 5e-6, 1.4e-7, 0.03
+#: Seconds of a step, and of each of its outputs; of a wait at a collective 1 ms after the last one.
+STEP, OUTPUT, WAIT = 5e-6, 1.4e-7, 3e-5
 #: Bytes per second of copies, near and far.
 NEAR, FAR = 1e11, 1e10
 
@@ -52,7 +52,7 @@ def seconds_of(probe: Probe) -> float:
     assert isinstance(probe, StepProbe)
     if probe.devices == 2 and "dot(" in probe.text:
         number = probe.text.count("dot(")
-        waits = probe.text.count("all-reduce(") * (EXCHANGE + WAIT * 1e-3)
+        waits = probe.text.count("all-reduce(") * (EXCHANGE + WAIT)
         return number * 1e-3 + waits
     if probe.devices == 2:
         size = 4 * int(probe.text.split("ENTRY")[1].partition("f32[")[2].partition("]")[0])
@@ -78,7 +78,7 @@ def test_a_description_has_the_rates_that_its_seconds_were_made_with() -> None:
     assert machine.row_seconds == pytest.approx(ROW)
     assert (machine.thunk_seconds, machine.kernel_seconds) == pytest.approx((THUNK, KERNEL))
     assert (machine.step_seconds, machine.output_seconds) == pytest.approx((STEP, OUTPUT))
-    assert machine.wait_fraction == pytest.approx(WAIT)
+    assert machine.wait_seconds == pytest.approx(WAIT)
     (way,) = machine.exchanges
     assert way.devices == NODE_DEVICES
     assert (way.latency, way.bandwidth) == pytest.approx((EXCHANGE, 1 / BYTE))
