@@ -25,7 +25,9 @@ def convert(x: NDArray, to: PrimitiveType) -> NDArray:
         wide = wide.real
     if to.is_integer:
         return _saturate(wide, to) if wide.dtype.kind == "f" else wrap_integers(wide, to)
-    if wide.dtype.kind in "iub" and to.numpy.itemsize < 4:
+    by_f32 = wide.dtype.kind in "iub" and to.numpy.itemsize < 4
+    # From version 0.7 on ml_dtypes converts f64 directly: numbers that are 0 in f32 would have the least exponent.
+    if by_f32 or to is PrimitiveType.F8E8M0FNU:
         wide = wide.astype(np.float32)
     return wide.astype(to.numpy)
 
