@@ -18,6 +18,7 @@ from tests.paths import TESTS
 CHOSEN: Mapping[str, str] = {
     ".": "hlo_fixture house quick",
     "benchmarks": "",
+    "benchmarks/simulation": "more_shards",
     "collectives/communicator": "shared_buffers",
     "collectives/communicator/kinds": "kinds collective_permute",
     "collectives/communicator/liveness": "",

@@ -25,11 +25,23 @@ def convert(x: NDArray, to: PrimitiveType) -> NDArray:
         wide = wide.real
     if to.is_integer:
         return _saturate(wide, to) if wide.dtype.kind == "f" else wrap_integers(wide, to)
-    by_f32 = wide.dtype.kind in "iub" and to.numpy.itemsize < 4
-    # From version 0.7 on ml_dtypes converts f64 directly: numbers that are 0 in f32 would have the least exponent.
-    if by_f32 or to is PrimitiveType.F8E8M0FNU:
+    if to is PrimitiveType.F8E8M0FNU:
+        return _powers_of_two(wide.astype(np.float32), to)
+    if wide.dtype.kind in "iub" and to.numpy.itemsize < 4:
         wide = wide.astype(np.float32)
     return wide.astype(to.numpy)
+
+
+def _powers_of_two(x: NDArray, to: PrimitiveType) -> NDArray:
+    """Return the nearest powers of two; NaN for zero, negative and too large numbers.
+
+    Ties are rounded to the larger power, except below 2^-126, where XLA rounds up all that is larger than 2^-127.
+    ml_dtypes rounds those to the nearest power from version 0.7 on, and to the least one what is 0 in f32.
+    """
+    bits = x.view(np.int32).astype(np.int64)
+    codes = (bits + np.where(bits < 1 << 23, (1 << 22) - 1, 1 << 22)) >> 23
+    codes = np.where((bits <= 0) | (codes > 255), 255, codes)
+    return codes.astype(np.uint8).view(to.numpy)
 
 
 def _saturate(x: NDArray, to: PrimitiveType) -> NDArray:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from collectives.communicator.actions.shared_buffers import private_memory
+from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.blocks import Span
 from runtime.program.kernel import Kernel, KernelArrays
 from spmd.literal import NDArray
@@ -57,11 +54,5 @@ def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None
 
 
 def scratch_like(arrays: Sequence[NDArray]) -> tuple[NDArray, ...]:
-    """Allocate scratch arrays for a piece, with the shapes and types of ``arrays``. See ``scratch``."""
-    return tuple(scratch(array.shape, array.dtype) for array in arrays)
-
-
-def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
-    """Allocate a scratch array, aligned as a device's memory. Raises OutOfMemoryError if that fails."""
-    data = private_memory(math.prod(shape) * dtype.itemsize)
-    return data.view(dtype).reshape(shape)
+    """Allocate scratch arrays for a piece, with the shapes and types of ``arrays``. See ``new_scratch``."""
+    return tuple(new_scratch(array.shape, array.dtype) for array in arrays)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from runtime.cpu.kernels.native_call import in_order
+from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution_call import ConvolutionCallKernel
 from runtime.program.records.copy import CopyKernel
@@ -29,12 +29,12 @@ def bind_convolution_call(kernel: ConvolutionCallKernel, arrays: KernelArrays) -
         made = memory.reshape(epilogue.loop.dims)
         after.append(CPU_KERNELS.bind(epilogue.loop, KernelArrays((*operands, made), results)))
         results = (seen,)
-    scratch = tuple(_allocated(view)[1] for view in kernel.scratch)
-    convolve = CPU_KERNELS.bind(kernel.convolution, KernelArrays((x, w), results, scratch))
+    own = tuple(_allocated(view)[1] for view in kernel.scratch)
+    convolve = CPU_KERNELS.bind(kernel.convolution, KernelArrays((x, w), results, own))
     return in_order(*before, convolve, *after)
 
 
 def _allocated(view: StridedView) -> tuple[NDArray, NDArray]:
     """Return new memory for the elements of ``view``, which has no gaps, and that memory as ``view`` sees it."""
-    memory = np.zeros(view.num_elements, view.element_type.numpy)
+    memory = new_scratch((view.num_elements,), view.element_type.numpy)
     return memory, as_strided(memory, view.dims, view.strides)

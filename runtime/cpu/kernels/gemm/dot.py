@@ -10,6 +10,7 @@ import numpy as np
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.gemm.native_dot import blas_product, over_batch
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall, in_order
+from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
 
@@ -60,8 +61,8 @@ def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, 
     if not kernel.on_tiles:
         return kernel, arrays
     kernel = replace(kernel, on_tiles=False)
-    scratch = tuple(np.zeros(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
-    return kernel, replace(arrays, scratch=scratch)
+    own = tuple(new_scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return kernel, replace(arrays, scratch=own)
 
 
 def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
