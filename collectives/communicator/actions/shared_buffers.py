@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,15 @@ def private_memory(num_bytes: int) -> Array:
         raise out_of_memory("the memory of one device", num_bytes) from None
     first = -block.ctypes.data % MEMORY_ALIGNMENT
     return block[first : first + num_bytes]
+
+
+def private_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of zeros in ``private_memory``.
+
+    NumPy's own memory is at multiples of 16 bytes, to which native code cannot store aligned vectors.
+    """
+    data = private_memory(math.prod(shape) * dtype.itemsize)
+    return data.view(dtype).reshape(shape)
 
 
 Addresses: TypeAlias = Sequence[int]

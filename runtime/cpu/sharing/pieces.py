@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from runtime.cpu.kernels.scratch import new_scratch
+from collectives.communicator.actions.shared_buffers import private_array
 from runtime.program.blocks import Span
 from runtime.program.kernel import Kernel, KernelArrays
 from spmd.literal import NDArray
@@ -54,5 +54,5 @@ def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None
 
 
 def scratch_like(arrays: Sequence[NDArray]) -> tuple[NDArray, ...]:
-    """Allocate scratch arrays for a piece, with the shapes and types of ``arrays``. See ``new_scratch``."""
-    return tuple(new_scratch(array.shape, array.dtype) for array in arrays)
+    """Allocate scratch arrays for a piece, with the shapes and types of ``arrays``."""
+    return tuple(private_array(array.shape, array.dtype) for array in arrays)

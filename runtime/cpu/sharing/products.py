@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collectives.communicator.actions.shared_buffers import private_array
 from runtime.cpu.kernels.gemm import tuning
 from runtime.cpu.kernels.gemm.native_dot import is_small
-from runtime.cpu.kernels.scratch import new_scratch
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch_like, spans
 from runtime.program.blocks import Span
@@ -207,5 +207,5 @@ def _of_lines(
 
 def _piece(kernel: DotKernel, lhs: NDArray, rhs: NDArray, out: NDArray) -> Piece:
     """Return the piece that computes ``kernel`` on these arrays, with newly allocated scratch."""
-    own = tuple(new_scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    own = tuple(private_array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
     return kernel, KernelArrays((lhs, rhs), (out,), own)

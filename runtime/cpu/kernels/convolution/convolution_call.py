@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numpy.lib.stride_tricks import as_strided
 
+from collectives.communicator.actions.shared_buffers import private_array
 from runtime.cpu.kernels.native_call import in_order
-from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution_call import ConvolutionCallKernel
 from runtime.program.records.copy import CopyKernel
@@ -36,5 +36,5 @@ def bind_convolution_call(kernel: ConvolutionCallKernel, arrays: KernelArrays) -
 
 def _allocated(view: StridedView) -> tuple[NDArray, NDArray]:
     """Return new memory for the elements of ``view``, which has no gaps, and that memory as ``view`` sees it."""
-    memory = new_scratch((view.num_elements,), view.element_type.numpy)
+    memory = private_array((view.num_elements,), view.element_type.numpy)
     return memory, as_strided(memory, view.dims, view.strides)

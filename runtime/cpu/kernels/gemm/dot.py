@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from collectives.communicator.actions.shared_buffers import private_array
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.gemm.native_dot import blas_product, over_batch
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, RelocatableCall, in_order
-from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
 
@@ -61,7 +61,7 @@ def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, 
     if not kernel.on_tiles:
         return kernel, arrays
     kernel = replace(kernel, on_tiles=False)
-    own = tuple(new_scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    own = tuple(private_array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
     return kernel, replace(arrays, scratch=own)
 
 

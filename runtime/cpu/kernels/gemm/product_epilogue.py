@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from collectives.communicator.actions.shared_buffers import private_array
 from runtime.cpu.kernels.gemm.dot import bind_dot
 from runtime.cpu.kernels.native_call import NOTHING, in_order
-from runtime.cpu.kernels.scratch import new_scratch
 from runtime.program.blocks import loop_part, rows_part
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel, FactorOperands
@@ -48,9 +48,9 @@ def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -
 def _scratch(kernel: ProductEpilogueKernel) -> tuple[NDArray, ...]:
     """Allocate the scratch of the product of a block, and a block unless the product is a result."""
     product = product_of_block(kernel.product, kernel.block[kernel.batch :], kernel.rows)
-    own = [new_scratch(dims, product.compute.numpy) for dims in product.scratch_dims()]
+    own = [private_array(dims, product.compute.numpy) for dims in product.scratch_dims()]
     if kernel.product_result is None:
-        own.append(new_scratch(kernel.block, product.result.numpy))
+        own.append(private_array(kernel.block, product.result.numpy))
     return tuple(own)
 
 
